@@ -1,0 +1,47 @@
+/* What the files of the binding share. Only files in this folder include Python.h. */
+#ifndef AX_BINDING_H
+#define AX_BINDING_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "../core/status.h"
+
+typedef struct module_state {
+    PyObject *InvalidFree;
+    PyObject *PoisonError;
+    PyObject *TraceError;
+    PyObject *CorruptionError;
+    PyObject *Handle_type;
+} module_state;
+
+extern struct PyModuleDef axpy_module_def;
+
+/* The state of the module that made `type` (a heap type of ours, or a subclass of one). */
+module_state *axpy_state_of_type(PyTypeObject *type);
+module_state *axpy_state_of_module(PyObject *module);
+
+/* Turns a status of the core into a Python exception; returns NULL so that callers can return it. */
+PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail);
+
+/* errors.c */
+int axpy_errors_init(PyObject *module, module_state *state);
+
+/* One per file of types or functions; each adds its names to the module. */
+int axpy_trace_init(PyObject *module, module_state *state);
+int axpy_arena_init(PyObject *module, module_state *state);
+int axpy_replay_init(PyObject *module, module_state *state);
+
+/* buffers.c: borrowed columns. A column is any object with the buffer protocol, one-dimensional and
+ * contiguous, whose items are unsigned integers of `itemsize` bytes (judged by kind and size, never by
+ * the format letter). `events` is checked when it is not SIZE_MAX. None is allowed where optional. */
+typedef struct column {
+    Py_buffer buffer;
+    int held;
+} column;
+
+int axpy_column_get(PyObject *source, const char *name, size_t itemsize, int optional, size_t events,
+                    column *out);
+void axpy_column_release(column *col);
+
+#endif

@@ -1,0 +1,91 @@
+/* One switch from the core's answers to Python's exceptions. */
+#include "binding.h"
+
+#include <string.h>
+
+PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
+{
+    const char *text = ax_status_text(status);
+    ax_detail none = {0};
+    const ax_detail *d = detail ? detail : &none;
+    const char *what = d->what ? d->what : text;
+
+    switch (status) {
+    case AX_ERR_NOMEM:
+        return PyErr_NoMemory();
+    case AX_ERR_RANGE:
+        return PyErr_Format(PyExc_ValueError, "%s is %llu, allowed is %llu to %llu", what,
+                            (unsigned long long)d->value, (unsigned long long)d->low,
+                            (unsigned long long)d->high);
+    case AX_ERR_OVERFLOW:
+        return PyErr_Format(PyExc_OverflowError, "%s: %llu", what, (unsigned long long)d->value);
+    case AX_ERR_FOREIGN:
+    case AX_ERR_STALE:
+    case AX_ERR_DOUBLE_FREE:
+    case AX_ERR_WRONG_KEY:
+        return PyErr_Format(state->InvalidFree, "%s (address 0x%llx)", what,
+                            (unsigned long long)d->value);
+    case AX_ERR_WRONG_SIZE:
+        return PyErr_Format(PyExc_ValueError,
+                            "key %llu holds objects of %llu bytes, asked for %llu bytes",
+                            (unsigned long long)d->where, (unsigned long long)d->low,
+                            (unsigned long long)d->value);
+    case AX_ERR_POISON:
+        return PyErr_Format(
+            state->PoisonError,
+            "free object at 0x%llx was written to: at byte offset %llu wanted 0x%llx, found 0x%llx",
+            (unsigned long long)d->high, (unsigned long long)d->where, (unsigned long long)d->low,
+            (unsigned long long)d->value);
+    case AX_ERR_CORRUPT:
+        return PyErr_Format(state->CorruptionError, "%s: found %llu, expected %llu (at %llu)", what,
+                            (unsigned long long)d->value, (unsigned long long)d->low,
+                            (unsigned long long)d->where);
+    case AX_ERR_CLOSED:
+        return PyErr_Format(PyExc_ValueError, "%s", what);
+    case AX_ERR_EXPORTED:
+        return PyErr_Format(PyExc_BufferError, "%s", what);
+    case AX_ERR_EVENT_OP:
+    case AX_ERR_EVENT_ORDER:
+    case AX_ERR_EVENT_OBJECT:
+    case AX_ERR_EVENT_DEAD:
+    case AX_ERR_EVENT_ARENA:
+    case AX_ERR_EVENT_TIME:
+        return PyErr_Format(state->TraceError, "event %llu: %s (found %llu, expected %llu)",
+                            (unsigned long long)d->where, what, (unsigned long long)d->value,
+                            (unsigned long long)d->low);
+    case AX_ERR_SYNTAX:
+        return PyErr_Format(state->TraceError, "line %llu: %s", (unsigned long long)d->where, what);
+    default:
+        return PyErr_Format(PyExc_RuntimeError, "%s", what);
+    }
+}
+
+static int add_exception(PyObject *module, const char *name, const char *doc, PyObject *base,
+                         PyObject **slot)
+{
+    *slot = PyErr_NewExceptionWithDoc(name, doc, base, NULL);
+    if (!*slot) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, strrchr(name, '.') + 1, *slot);
+}
+
+int axpy_errors_init(PyObject *module, module_state *state)
+{
+    if (add_exception(module, "pyallocx.InvalidFree",
+                      "A handle that is foreign, stale, doubly freed or freed under a wrong key. "
+                      "The allocator is unchanged.",
+                      PyExc_ValueError, &state->InvalidFree) < 0 ||
+        add_exception(module, "pyallocx.PoisonError",
+                      "A free object was written to between its free and its reuse.",
+                      PyExc_RuntimeError, &state->PoisonError) < 0 ||
+        add_exception(module, "pyallocx.TraceError",
+                      "A trace, or a file that should hold one, that breaks the rules of a trace.",
+                      PyExc_ValueError, &state->TraceError) < 0 ||
+        add_exception(module, "pyallocx.CorruptionError",
+                      "check() found a broken rule in an allocator's own state.",
+                      PyExc_RuntimeError, &state->CorruptionError) < 0) {
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,59 @@
+"""The extension and its build switches; everything else is in pyproject.toml.
+
+Switches, all environment variables:
+
+``PYALLOCX_WERROR=1``     our own warnings, as errors (developers and CI)
+``PYALLOCX_SANITIZE=1``   AddressSanitizer and UndefinedBehaviorSanitizer
+``PYALLOCX_DEBUG=1``      ``AX_DEBUG``: every check that walks a whole state is on
+"""
+
+import os
+import sysconfig
+from glob import glob
+
+from setuptools import Extension, setup
+
+free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+# The limited API gives one wheel for every CPython from 3.11 on; free-threaded interpreters have
+# no limited API, so there the wheel is of that version.
+limited = not free_threaded
+
+macros: list[tuple[str, str | None]] = []
+if limited:
+    macros.append(("Py_LIMITED_API", "0x030B0000"))
+
+compile_args = ["-std=c11", "-O2", "-fvisibility=hidden"]
+link_args: list[str] = []
+if os.environ.get("PYALLOCX_WERROR"):
+    compile_args += [
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Wshadow",
+        "-Wcast-qual",
+        "-Wmissing-prototypes",
+        "-Werror",
+    ]
+if os.environ.get("PYALLOCX_DEBUG"):
+    macros.append(("AX_DEBUG", "1"))
+if os.environ.get("PYALLOCX_SANITIZE"):
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    compile_args += [*flags, "-fno-omit-frame-pointer", "-g", "-O1"]
+    link_args += flags
+
+setup(
+    ext_modules=[
+        Extension(
+            "pyallocx._core",
+            sources=sorted(
+                glob("csrc/core/*.c") + glob("csrc/core/readers/*.c") + glob("csrc/python/*.c")
+            ),
+            depends=sorted(glob("csrc/**/*.h", recursive=True)),
+            define_macros=macros,
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+            py_limited_api=limited,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {},
+)
