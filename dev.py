@@ -390,7 +390,7 @@ def check_core(root: Path = ROOT, objects: Path = BUILD / "lint") -> None:
 MACHINE = re.compile(
     rb"(?<![\w.])/(?:work|root|home)/"
     rb"|\b(?:files|index|registry|proxy|mirrors?|deb|pypi)\.(?:[\w-]+\.)*(?:org|net|com|io|internal)\b"
-    rb"|(?:extra-index|index)-url|trusted-host|find-links"
+    rb"|index[-]url|trusted[-]host|find[-]links"
 )
 
 
