@@ -380,6 +380,10 @@ class SweepResult:
         ValueError
             If no row was measured.
         """
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError as exc:
+            raise ImportError("plot needs matplotlib: pip install 'pyallocx[plot]'") from exc
         from pyallocx.plot import plot_sweep
 
         return plot_sweep(
