@@ -1,5 +1,17 @@
 """pyallocx: replay real allocation traces under every allocator policy."""
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
+from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
 
-__all__ = ["CorruptionError", "InvalidFree", "PoisonError", "TraceError"]
+__all__ = [
+    "OP_ALLOC",
+    "OP_DESTROY",
+    "OP_FREE",
+    "OP_REALLOC",
+    "CorruptionError",
+    "InvalidFree",
+    "PoisonError",
+    "Trace",
+    "TraceError",
+    "load",
+]

@@ -13,6 +13,7 @@ typedef struct module_state {
     PyObject *TraceError;
     PyObject *CorruptionError;
     PyObject *Handle_type;
+    PyObject *Column_type;
 } module_state;
 
 extern struct PyModuleDef axpy_module_def;

@@ -30,6 +30,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->TraceError);
     Py_VISIT(state->CorruptionError);
     Py_VISIT(state->Handle_type);
+    Py_VISIT(state->Column_type);
     return 0;
 }
 
@@ -41,6 +42,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->TraceError);
     Py_CLEAR(state->CorruptionError);
     Py_CLEAR(state->Handle_type);
+    Py_CLEAR(state->Column_type);
     return 0;
 }
 
