@@ -356,6 +356,7 @@ class ArenaSystem:
         "overhead_bytes_peak",
         "overhead_bytes_mean",
         "overhead_bytes_mean_ns",
+        "held_bytes_end",
         "chunk_bytes_end",
         "freelist_bytes_end",
         "slop_bytes_end",
@@ -378,6 +379,7 @@ class ArenaSystem:
         "overhead_bytes_mean": "unused list capacity, mean",
         "overhead_bytes_peak": "unused list capacity, peak",
         "overhead_bytes_end": "unused list capacity, end",
+        "held_bytes_end": "bytes held, end",
         "list_calls": "malloc + realloc + free calls of the free lists",
     }
     landmarks = (({"policy": "byte_cut", "retain_bytes": 2048}, "Firefox"),)

@@ -324,6 +324,11 @@ void ax_arena_emptied(ax_arenas *set, ax_list *list)
     } else {
         uint32_t rung = list->entries.rung;
         set->counters.histogram_buffer[rung]++;
+        /* Usually the peak is what made the buffer; a tick may have shrunk it since, an earlier episode
+         * may have needed more. */
+        while (set->ladder.capacity[rung] < list->peak) {
+            rung++;
+        }
         while (rung > 1 && set->ladder.capacity[rung - 1] >= list->peak) {
             rung--;
         }

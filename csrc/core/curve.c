@@ -294,6 +294,12 @@ void ax_curve_get(const ax_curve *curve, uint32_t j, ax_curve_row *row)
     memset(row, 0, sizeof *row);
     row->pops_large = curve->pops_large[j];
     row->list_frees_at_close = curve->frees_at_close[j];
+    for (uint32_t i = 0; i < curve->lists_used; i++) {
+        if (curve->lists[i].life) {
+            row->buffer_bytes_end +=
+                ladder->bytes[curve->rung[(uint64_t)i * curve->thresholds + j]];
+        }
+    }
     row->capacity_end = curve->capacity[j];
     row->overhead_peak_entries = curve->peak[j];
     row->capacity_events = curve->capacity_events[j];

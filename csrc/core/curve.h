@@ -98,7 +98,7 @@ void ax_curve_finish(ax_curve *curve);
 
 typedef struct ax_curve_row {
     uint64_t pops_large, list_mallocs, list_reallocs, list_frees, list_frees_at_close,
-        list_bytes_moved, capacity_end, overhead_peak_entries, capacity_events;
+        list_bytes_moved, buffer_bytes_end, capacity_end, overhead_peak_entries, capacity_events;
     ax_u128 capacity_ns;
     uint64_t histogram_buffer[AX_RUNGS];
 } ax_curve_row;

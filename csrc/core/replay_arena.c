@@ -487,6 +487,7 @@ static void curve_row(const ax_replay *r, uint32_t j, ax_replay_row *out)
             out->lists_end++;
         }
     }
+    out->held_bytes_end = row.buffer_bytes_end;
     out->list_mallocs = row.list_mallocs;
     out->list_reallocs = row.list_reallocs;
     out->list_frees = row.list_frees;
@@ -526,6 +527,7 @@ static void arena_row(const ax_replay *r, ax_replay_row *out)
     out->overhead_bytes_mean_ns = mean_ns(r, r->overhead_ns, width);
     out->freelist_bytes_end = totals.freelist_bytes;
     out->leaked_bytes_end = totals.leaked_bytes;
+    out->held_bytes_end = totals.list_buffer_bytes;
     out->lists_end = totals.lists;
     memcpy(out->histogram_peak, c->histogram_peak, sizeof c->histogram_peak);
     memcpy(out->histogram_buffer, c->histogram_buffer, sizeof c->histogram_buffer);
@@ -545,6 +547,7 @@ int ax_replay_row_get(const ax_replay *r, uint32_t row, ax_replay_row *out)
     ax_arena_totals pools;
     ax_arenas_totals(&r->set, &pools);
     out->chunk_bytes_end = pools.chunk_bytes;
+    out->held_bytes_end += pools.chunk_bytes; /* until here: the list buffers */
     out->slop_bytes_end = pools.slop_bytes;
     out->live_bytes_end = pools.bumped_bytes - out->freelist_bytes_end - out->leaked_bytes_end;
     out->chunk_mallocs = r->seam.calls[AX_CALL_MALLOC] -

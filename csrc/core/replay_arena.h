@@ -85,6 +85,7 @@ typedef struct ax_replay_row {
     uint64_t overhead_bytes_end, overhead_bytes_peak;
     double overhead_bytes_mean;    /* per event */
     double overhead_bytes_mean_ns; /* per ns; NaN where times are unknown */
+    uint64_t held_bytes_end; /* all that the backing handed out: chunks and list buffers */
     uint64_t chunk_bytes_end, freelist_bytes_end, slop_bytes_end, live_bytes_end, leaked_bytes_end;
     uint64_t chunk_mallocs, arenas_end, lists_end, bypassed;
     uint64_t histogram_peak[AX_RUNGS], histogram_buffer[AX_RUNGS];

@@ -220,6 +220,7 @@ static PyObject *row_dict(const ax_replay *replay, const ax_replay_row *row)
         {"list_bytes_moved", row->list_bytes_moved},
         {"overhead_bytes_end", row->overhead_bytes_end},
         {"overhead_bytes_peak", row->overhead_bytes_peak},
+        {"held_bytes_end", row->held_bytes_end},
         {"chunk_bytes_end", row->chunk_bytes_end},
         {"freelist_bytes_end", row->freelist_bytes_end},
         {"slop_bytes_end", row->slop_bytes_end},

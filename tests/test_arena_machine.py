@@ -1,0 +1,32 @@
+"""The arena against its twin, and the twin's wrong sisters against the test."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from pyallocx.arena import POLICIES
+from pyallocx.testing import ArenaMachine, ReferenceArena, arena_parameters, wrong_arenas
+
+SETTINGS = settings(suppress_health_check=list(HealthCheck), stateful_step_count=30)
+# A conviction may take more examples than the profile gives; it stops at the first.
+HUNT = settings(SETTINGS, max_examples=max(1000, SETTINGS.max_examples), print_blob=False)
+
+
+def machine(**attributes):
+    return type("Machine", (ArenaMachine,), attributes)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_arena_agrees_with_twin(policy):
+    run_state_machine_as_test(machine(parameters=arena_parameters((policy,))), settings=SETTINGS)
+
+
+def test_twin_agrees_with_itself():
+    run_state_machine_as_test(machine(make=ReferenceArena, can_fail=False), settings=SETTINGS)
+
+
+@pytest.mark.parametrize("name", wrong_arenas)
+def test_wrong_arena_is_caught(name):
+    wrong = machine(make=wrong_arenas[name], can_fail=False)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(wrong, settings=HUNT)
