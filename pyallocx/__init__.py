@@ -1,6 +1,8 @@
 """pyallocx: replay real allocation traces under every allocator policy."""
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
+from pyallocx.data import load_shipped, shipped
+from pyallocx.synth import synthesize
 from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
 
 __all__ = [
@@ -14,4 +16,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "load",
+    "load_shipped",
+    "shipped",
+    "synthesize",
 ]
