@@ -197,7 +197,9 @@ class ArenaMachine(RuleBasedStateMachine):
         """A key that has a size keeps it."""
         key %= len(self.keys)
         name = self.pick(choice)
-        used = any(x.bumps for (owner, k, _), x in self.twin.lists.items() if (owner, k) == (name, key))
+        used = any(
+            x.bumps for (owner, k, _), x in self.twin.lists.items() if (owner, k) == (name, key)
+        )
         if used and self.twin.policy != "intrusive":
             self.unchanged(ValueError, lambda: self.arenas[name].alloc(key, self.keys[key] + 64))
 
@@ -271,7 +273,13 @@ class ArenaMachine(RuleBasedStateMachine):
         row = self.twin.row()
         arena = self.arenas[self.pick(0)]
         stats = arena.stats()
-        for name in ("chunk_mallocs", "lists_end", "live_bytes_end", "held_bytes_end", "arenas_end"):
+        for name in (
+            "chunk_mallocs",
+            "lists_end",
+            "live_bytes_end",
+            "held_bytes_end",
+            "arenas_end",
+        ):
             row.pop(name)
         for name, value in row.items():
             assert stats[name.removesuffix("_end")] == value, name

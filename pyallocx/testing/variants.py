@@ -54,9 +54,7 @@ class ReferenceArena:
             end = max((a + len(m) for a, m in self.memory.values()), default=4096)
             self.memory[number] = (end, bytearray(rounded))
         free_list = self.arenas.list_of(self.name, key, size_bytes)
-        return ReferenceHandle(
-            self, key, size_bytes, self.memory[number][0], number, free_list
-        )
+        return ReferenceHandle(self, key, size_bytes, self.memory[number][0], number, free_list)
 
     def free(self, key: int, handle: ReferenceHandle) -> None:
         """Free an object."""
