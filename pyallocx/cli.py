@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pyallocx._core import TraceError
-from pyallocx.answer import column_label, explain, format_value
+from pyallocx.answer import explain, format_value
 from pyallocx.render import render_text
 from pyallocx.sweep import Parameter, SweepSystem, resolve_system, sweep
 from pyallocx.table import SweepResult
@@ -320,7 +320,7 @@ def _print_sweep(
         print(f"defaults: {defaults}")
     if not grid:
         print("no parameter was given: this is the default grid")
-    print(f"axes: {_axis(result, result.x)} (wastage) against {_axis(result, result.y)} (churn)")
+    print(f"wastage: {_axis(result, result.x)}; churn: {_axis(result, result.y)}")
     print()
     print(render_text(result))
     print()
@@ -329,8 +329,8 @@ def _print_sweep(
 
 
 def _axis(result: SweepResult, column: str) -> str:
-    label = column_label(result, column, unit=True)
-    return column if label == column.replace("_", " ") else f"{column}, {label}"
+    label = result.metadata.get("labels", {}).get(column)
+    return f"{column} ({label})" if label else column
 
 
 def _describe(name: str, trace: Any) -> str:

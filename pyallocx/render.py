@@ -58,7 +58,8 @@ def render_text(result: SweepResult, width: int | None = None) -> str:
     lines.insert(0, _headline(result))
     left_out = [column for column in result.columns if column not in shown and column != "status"]
     if left_out:
-        listing = f"{len(left_out)} columns not shown: {', '.join(left_out)}"
+        noun = "column" if len(left_out) == 1 else "columns"
+        listing = f"{len(left_out)} {noun} not shown: {', '.join(left_out)}"
         lines.append(listing if len(listing) <= width else listing[: max(width - 4, 20)] + " ...")
     return "\n".join(line.rstrip() for line in lines)
 
@@ -155,10 +156,10 @@ def render_html(result: SweepResult) -> str:
                 f"… {_hidden(result, rows):,} rows not shown …</td></tr>"
             )
             continue
-        knee = marks.get(index, "").startswith("knee")
+        chosen = marks.get(index, "").startswith(("knee", "best"))
         cells = "".join(_html_cell(values[column][index]) for column in columns)
         note = f"◀ {escape(marks[index])}" if index in marks else ""
-        style = f' style="{_KNEE_STYLE}"' if knee else ""
+        style = f' style="{_KNEE_STYLE}"' if chosen else ""
         body.append(
             f'<tr{style}>{cells}<td style="text-align:left;white-space:nowrap">{note}</td></tr>'
         )

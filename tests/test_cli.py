@@ -73,7 +73,7 @@ def test_csv_and_other_axes(run, tmp_path):
     code, out, _ = run("sweep", "fake", "--csv", str(table), "--x", "pops", "--y", "overhead_bytes")
     assert code == 0
     assert f"table: {table}" in out
-    assert "axes: pops (wastage) against overhead_bytes" in out
+    assert "wastage: pops; churn: overhead_bytes" in out
     assert len(table.read_text().splitlines()) == 5
 
 
