@@ -24,7 +24,7 @@ from pyallocx.answer import (
     tradeoffs,
 )
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit
+from pyallocx.units import column_unit, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -267,18 +267,17 @@ def _axis_label(result: SweepResult, column: str) -> str:
 
 def _set_titles(ax: Axes, result: SweepResult, title: str | None, answers: list[str]) -> None:
     if title is None:
-        trace = result.metadata.get("trace", {})
-        title = (
-            f"{result.system}: {trace['name']}, {trace['events']:,} events"
-            if trace
-            else result.system
-        )
-    ax.set_title("\n".join(answers), fontsize=9, loc="left", color="#333333")
+        trace = result.metadata.get("trace")
+        title = result.system
+        if trace:
+            title += f": {printable(trace['name'])}, {trace['events']:,} events"
     figure = ax.get_figure()
-    if figure is not None and len(figure.axes) == 1:
-        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.02, ha="left")
-    else:
-        ax.set_title("\n".join([title, *answers]), fontsize=9, loc="left")
+    alone = figure is not None and len(figure.axes) == 1
+    # A dollar in the name of a trace is no formula.
+    lines = answers if alone else [title, *answers]
+    ax.set_title("\n".join(lines), fontsize=9, loc="left", color="#333333", parse_math=False)
+    if figure is not None and alone:
+        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.02, ha="left", parse_math=False)
 
 
 def _answers(result: SweepResult, x: str, y: str) -> list[str]:
@@ -405,6 +404,7 @@ class _Labels:
                 fontweight="bold" if label.strong else "normal",
                 ha="center",
                 va="center",
+                parse_math=False,
                 path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )
             box = text.get_window_extent(self._renderer)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyallocx.answer import explain, noteworthy
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit, format_cell, format_count
+from pyallocx.units import column_unit, format_cell, format_count, printable
 
 __all__ = ["render_html", "render_text"]
 
@@ -69,7 +69,7 @@ def _headline(result: SweepResult) -> str:
     parts = [f"{result.system} sweep: {len(result):,} {'row' if len(result) == 1 else 'rows'}"]
     trace = metadata.get("trace")
     if trace:
-        parts.append(f"{trace['name']}, {format_count(trace['events'])} events")
+        parts.append(f"{printable(trace['name'])}, {format_count(trace['events'])} events")
     failed = len(result) - len(result._ok_indices())
     if failed:
         parts.append(f"{failed:,} failed")
@@ -120,7 +120,7 @@ def _is_number(value: object) -> bool:
 
 
 def _shorten(text: str, limit: int = 60) -> str:
-    ascii_text = text.encode("ascii", "backslashreplace").decode()
+    ascii_text = printable(text).encode("ascii", "backslashreplace").decode()
     return ascii_text if len(ascii_text) <= limit else ascii_text[: limit - 3] + "..."
 
 

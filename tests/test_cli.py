@@ -15,7 +15,7 @@ from pyallocx.cli import SYSTEMS, main
 HERE = Path(__file__).parent
 
 
-def open_fake(spec, on_error):
+def open_fake(spec, on_error, progress):
     if spec == "bad":
         raise TraceError("bad: line 3: expected a size")
     if spec == "missing":
@@ -179,6 +179,21 @@ def test_info(run):
     assert "1,234 events of the file dropped" in out
 
 
+def test_info_shows_any_metadata_on_one_line(capsys):
+    trace = FakeTrace(
+        metadata={"counts": {"frees_of_null": 2}, "tids": list(range(500)), "program": "a\n\x1b[2J"}
+    )
+    for argv in (["info"], ["sweep", "fake"]):
+        main(argv, registry={"fake": Fake}, open_trace=lambda *asked: ("evil\r", trace))
+        out = capsys.readouterr().out
+        assert "a\\n\\x1b[2J" in out
+        assert "\x1b" not in out
+        assert "\r" not in out
+        if argv == ["info"]:
+            assert "frees_of_null 2" in out
+            assert "... (488 more)" in out
+
+
 def test_info_json(run):
     code, out, _ = run("info", "git.npz", "--json")
     answer = json.loads(out)
@@ -195,7 +210,7 @@ from sweep_fakes import Fake, FakeTrace, SlowFake
 
 trace = FakeTrace(metadata={"program": "caf\\u00e9 \\u2713", "command": "caf\\u00e9"})
 registry = {"fake": Fake, "slow": SlowFake}
-sys.exit(main(registry=registry, open_trace=lambda spec, on_error: ("tr\\u00e4ce", trace)))
+sys.exit(main(registry=registry, open_trace=lambda *asked: ("tr\\u00e4ce", trace)))
 """
 
 
