@@ -11,7 +11,9 @@ import errno
 import importlib
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -190,11 +192,13 @@ def _parameter_help(parameter: Parameter, swept: Sequence[object] | None) -> str
     text = parameter.help
     if parameter.choices:
         text += f"; one of {', '.join(parameter.choices)}"
-    text += f" (default {parameter.default}"
+    notes = [] if parameter.default is None else [f"default {parameter.default}"]
     if swept:
-        text += f"; without any parameter {','.join(map(str, swept))}"
+        notes.append(f"without any parameter {','.join(map(str, swept))}")
+    if notes:
+        text += f" ({'; '.join(notes)})"
     # argparse formats help with %.
-    return f"{text})".replace("%", "%%")
+    return text.replace("%", "%%")
 
 
 def _parse_grid(options: argparse.Namespace, system: SweepSystem) -> dict[str, Any]:
@@ -316,10 +320,6 @@ def _print_sweep(
     written: Iterable[str],
 ) -> None:
     print(f"replayed: {_describe(name, trace)}")
-    fixed = result.metadata.get("fixed", {})
-    if fixed:
-        defaults = ", ".join(f"{k} {format_value(k, v)}" for k, v in fixed.items())
-        print(f"defaults: {defaults}")
     if not grid:
         print("no parameter was given: this is the default grid")
     print(f"wastage: {_axis(result, result.x)}; churn: {_axis(result, result.y)}")
@@ -328,6 +328,14 @@ def _print_sweep(
     print()
     for line in (*answer, *written):
         print(line)
+    fixed = result.metadata.get("fixed", {})
+    if fixed:
+        defaults = ", ".join(
+            f"{k} {'auto' if v is None else format_value(k, v)}" for k, v in fixed.items()
+        )
+        width = max(40, shutil.get_terminal_size((100, 24)).columns)
+        print()
+        print(textwrap.fill(f"defaults: {defaults}", width, subsequent_indent="  "))
 
 
 def _axis(result: SweepResult, column: str) -> str:

@@ -262,7 +262,7 @@ def _binary_ticks(low: float, high: float) -> list[float]:
 def _axis_label(result: SweepResult, column: str) -> str:
     unit = column_unit(column) or ("calls" if _CALL_WORDS & set(column.split("_")) else "count")
     words = column_label(result, column)
-    return words if words.split()[-1] == unit else f"{words} [{unit}]"
+    return words if unit in words.split() else f"{words} [{unit}]"
 
 
 def _set_titles(ax: Axes, result: SweepResult, title: str | None, answers: list[str]) -> None:
