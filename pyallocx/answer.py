@@ -55,6 +55,11 @@ def column_label(result: SweepResult, column: str) -> str:
     return words
 
 
+def churn_noun(result: SweepResult, column: str) -> str:
+    """Return what there are fewer of: "calls" where the column counts all of them."""
+    return "calls" if column.split("_")[-1] == "calls" else column_label(result, column)
+
+
 def cell_name(result: SweepResult, index: int, infinity: str = "inf") -> str:
     """Return what tells a row from the others: ``retain_bytes 2 KiB, policy age``."""
     row = result[index]
@@ -156,7 +161,7 @@ def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> 
         before, after = (format_value(y, r[y]) for r in (base, row))
         sentences.append(
             f"{cell_name(result, trade.index)} ({trade.name}): {percent(trade.saved)} fewer "
-            f"{column_label(result, y)} than {cell_name(result, base_index)} "
+            f"{churn_noun(result, y)} than {cell_name(result, base_index)} "
             f"({before} -> {after}), {signed(x, trade.paid)} of {column_label(result, x)}."
         )
     return sentences

@@ -395,8 +395,15 @@ _INFO_GROUPS = {
     "events": ("events", "allocs", "frees", "reallocs", "destroys", "cross_thread_frees"),
     "who": ("objects", "threads", "arenas", "keys"),
     "sizes": ("distinct_sizes", "largest_size_bytes", "allocated_bytes"),
-    "live": ("peak_live_bytes", "peak_live_objects", "live_bytes_end", "live_objects_end"),
-    "time": ("duration_ns",),
+    "live": (
+        "peak_live_bytes",
+        "peak_live_objects",
+        "peak_event",
+        "most_live_objects",
+        "live_bytes_end",
+        "live_objects_end",
+    ),
+    "time": ("duration_ns", "first_time_ns", "last_time_ns"),
 }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from pyallocx.answer import (
     baseline,
+    churn_noun,
     column_label,
     format_value,
     noteworthy,
@@ -248,7 +249,11 @@ def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool)
     set_scale = ax.set_xscale if which == "x" else ax.set_yscale
     set_scale("symlog", base=base, linthresh=float(base) ** first, linscale=0.6)
     step = max(1, math.ceil((last - first) / 8))
-    ticks = [float(base) ** power for power in range(first, last + 1, step)]
+    # Two decades have too few powers to read values from.
+    digits = (1, 2, 5) if base == 10 and last - first <= 2 else (1,)
+    ticks = [
+        digit * float(base) ** power for power in range(first, last + 1, step) for digit in digits
+    ]
     axis.set_major_locator(FixedLocator(([0.0] if low == 0 else []) + ticks))
     axis.set_minor_locator(NullLocator())
 
@@ -289,7 +294,7 @@ def _answers(result: SweepResult, x: str, y: str) -> list[str]:
     against = _short_name(result, start)
     return [
         f"{trade.name}, {_short_name(result, trade.index)}: {percent(trade.saved)} fewer "
-        f"{column_label(result, y)} than at {against}, for {signed(x, trade.paid)}"
+        f"{churn_noun(result, y)} than at {against}, for {signed(x, trade.paid)}"
         for trade in found
     ]
 
@@ -328,7 +333,10 @@ def _wanted_labels(
         colour = _COLOURS[number % len(_COLOURS)]
         for rows in _coincident(one.rows, xs, ys):
             found = [names[i] for i in rows if i in names]
-            text = _values_text(result, key, rows, len(rows) == len(one.rows)) if key else ""
+            text = _values_text(result, key, rows) if key else ""
+            if len(rows) == len(one.rows) > 1:
+                # The key makes no difference here.
+                text = one.name if len(series) > 1 else f"any {key}"
             if found:
                 text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
                 wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, _mark_colour(found[0]), True))
@@ -345,14 +353,12 @@ def _coincident(rows: Sequence[int], xs: Any, ys: Any) -> Iterator[list[int]]:
     yield from places.values()
 
 
-def _values_text(result: SweepResult, key: str, rows: Sequence[int], whole_series: bool) -> str:
+def _values_text(result: SweepResult, key: str, rows: Sequence[int]) -> str:
     values = result[key].tolist()
     texts = [format_value(key, _whole_cell(values[i]), "∞") for i in rows]
     texts = list(dict.fromkeys(texts))
     if len(texts) == 1:
         return texts[0]
-    if whole_series:
-        return f"any {key}"
     return f"{texts[0]} … {texts[-1]}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -60,7 +61,7 @@ def render_text(result: SweepResult, width: int | None = None) -> str:
     if left_out:
         noun = "column" if len(left_out) == 1 else "columns"
         listing = f"{len(left_out)} {noun} not shown: {', '.join(left_out)}"
-        lines.append(listing if len(listing) <= width else listing[: max(width - 4, 20)] + " ...")
+        lines += textwrap.wrap(listing, max(width, 40), subsequent_indent="  ")
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -113,7 +113,7 @@ def test_a_series_per_policy_and_one_label_where_all_cells_coincide():
     ax = CASES["policies"].plot(ax=new_ax())
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["Pareto front", "cut", "age", "all"]
-    assert "any keep_bytes" in {text.get_text() for text in labels(ax)}
+    assert "all" in {text.get_text() for text in labels(ax)}
     colours = {line.get_color() for line in ax.lines if line.get_label() in names[1:]}
     assert len(colours) == 3
 
