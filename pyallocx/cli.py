@@ -295,7 +295,8 @@ def _with_axes(result: SweepResult, x: str, y: str, name: str) -> SweepResult:
     """Return the table with the axes and the name of the trace of this command line."""
     metadata = result.metadata
     metadata["trace"]["name"] = name
-    columns = {column: result[column].tolist() for column in result.columns}
+    rows = result.rows()
+    columns = {column: [row[column] for row in rows] for column in result.columns}
     try:
         renamed = SweepResult(
             columns,

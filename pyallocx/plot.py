@@ -249,8 +249,8 @@ def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool)
     set_scale = ax.set_xscale if which == "x" else ax.set_yscale
     set_scale("symlog", base=base, linthresh=float(base) ** first, linscale=0.6)
     step = max(1, math.ceil((last - first) / 8))
-    # Two decades have too few powers to read values from.
-    digits = (1, 2, 5) if base == 10 and last - first <= 2 else (1,)
+    # Three decades have too few powers to read values from.
+    digits = (1, 2, 5) if base == 10 and last - first <= 3 else (1,)
     ticks = [
         digit * float(base) ** power for power in range(first, last + 1, step) for digit in digits
     ]

@@ -22,7 +22,15 @@ from tqdm import tqdm
 
 from pyallocx.table import SweepResult
 
-__all__ = ["Control", "Parameter", "SweepCancelled", "SweepSystem", "resolve_system", "sweep"]
+__all__ = [
+    "Cell",
+    "Control",
+    "Parameter",
+    "SweepCancelled",
+    "SweepSystem",
+    "resolve_system",
+    "sweep",
+]
 
 Cell = dict[str, Any]
 

@@ -53,6 +53,7 @@ def test_json_is_all_there_is(run):
     rows = json.loads(out)
     assert (code, err) == (0, "")
     assert [row["retain_bytes"] for row in rows] == [0, 2048, "inf"]
+    assert '"retain_bytes": 2048,' in out, "whole numbers stay whole beside infinity"
     assert list(rows[0]) == [
         "retain_bytes", "pops", "list_frees", "overhead_bytes", "histogram", "status",
     ]  # fmt: skip
