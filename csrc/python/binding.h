@@ -18,6 +18,7 @@ typedef struct module_state {
     PyObject *Handle_type;
     PyObject *View_type;
     atomic_ullong arenas_made; /* numbers arenas, so that a handle knows its own */
+    PyObject *Column_type;
 } module_state;
 
 extern struct PyModuleDef axpy_module_def;

@@ -54,9 +54,18 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
     case AX_ERR_EVENT_DEAD:
     case AX_ERR_EVENT_ARENA:
     case AX_ERR_EVENT_TIME:
-        return PyErr_Format(state->TraceError, "event %llu: %s (found %llu, expected %llu)",
+        if (d->low > d->high) {
+            return PyErr_Format(state->TraceError, "event %llu: %s (found %llu)",
+                                (unsigned long long)d->where, what, (unsigned long long)d->value);
+        }
+        if (d->low == d->high) {
+            return PyErr_Format(state->TraceError, "event %llu: %s (found %llu, expected %llu)",
+                                (unsigned long long)d->where, what, (unsigned long long)d->value,
+                                (unsigned long long)d->low);
+        }
+        return PyErr_Format(state->TraceError, "event %llu: %s (found %llu, expected %llu to %llu)",
                             (unsigned long long)d->where, what, (unsigned long long)d->value,
-                            (unsigned long long)d->low);
+                            (unsigned long long)d->low, (unsigned long long)d->high);
     case AX_ERR_SYNTAX:
         return PyErr_Format(state->TraceError, "line %llu: %s", (unsigned long long)d->where, what);
     default:

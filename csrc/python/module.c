@@ -32,6 +32,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->Arena_type);
     Py_VISIT(state->Handle_type);
     Py_VISIT(state->View_type);
+    Py_VISIT(state->Column_type);
     return 0;
 }
 
@@ -45,6 +46,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->Arena_type);
     Py_CLEAR(state->Handle_type);
     Py_CLEAR(state->View_type);
+    Py_CLEAR(state->Column_type);
     return 0;
 }
 
