@@ -443,7 +443,8 @@ class Arena(_core.Arena):
             ``padding_entries``: asked for in dvui issue 322 (track the peak of the last frame).
         ``"low_water"``
             Every ``tick_operations`` give half of the capacity that was not used since the last
-            tick back: the low-water mark of gperftools' thread caches.
+            tick back, to the nearest size on the ladder: the low-water mark of gperftools'
+            thread caches.
         ``"age"``
             Give a buffer back that was empty for ``idle_operations``: the ages of mimalloc, libpas
             and illumos kmem, counted in operations of all arenas that share the policy.

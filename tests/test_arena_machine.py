@@ -1,7 +1,7 @@
 """The arena against its twin, and the twin's wrong sisters against the test."""
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from pyallocx.arena import POLICIES
@@ -9,7 +9,17 @@ from pyallocx.testing import ArenaMachine, ReferenceArena, arena_parameters, wro
 
 SETTINGS = settings(suppress_health_check=list(HealthCheck), stateful_step_count=30)
 # A conviction may take more examples than the profile gives; it stops at the first.
-HUNT = settings(SETTINGS, max_examples=max(1000, SETTINGS.max_examples), print_blob=False)
+HUNT = settings(SETTINGS, max_examples=1000, phases=[Phase.generate], database=None)
+
+
+# The policy in which each mistake shows.
+POLICY_OF = {
+    "ShrinkLosesAnEntry": "low_water",
+    "RestartsHigh": "release",
+    "WindowForgetsThisEpisode": "peak_window",
+    "BudgetLeaks": "budget",
+    "AgeNeverResets": "age",
+}
 
 
 def machine(**attributes):
@@ -27,6 +37,7 @@ def test_twin_agrees_with_itself():
 
 @pytest.mark.parametrize("name", wrong_arenas)
 def test_wrong_arena_is_caught(name):
-    wrong = machine(make=wrong_arenas[name], can_fail=False)
+    parameters = arena_parameters((POLICY_OF.get(name, "byte_cut"),))
+    wrong = machine(make=wrong_arenas[name], parameters=parameters, can_fail=False)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(wrong, settings=HUNT)

@@ -70,8 +70,19 @@ static void low_water_start(ax_arenas *set)
     set->wake_at = set->params.tick_operations;
 }
 
+/* The rung nearest to `wanted` entries that holds `used`; of two equally near ones the higher. */
+static uint32_t nearest_rung(const ax_ladder *ladder, uint32_t wanted, uint32_t used)
+{
+    uint32_t above = ax_ladder_rung(ladder, wanted);
+    if (above == 0 || ladder->capacity[above] == wanted || ladder->capacity[above - 1] < used) {
+        return above;
+    }
+    uint32_t below = above - 1;
+    return wanted - ladder->capacity[below] < ladder->capacity[above] - wanted ? below : above;
+}
+
 /* What a list had room for and did not use since the last tick is its low-water mark; half of it (at
- * least one entry) goes back. The buffer moves only when that reaches a lower rung. */
+ * least one entry) goes back, to the nearest size there is. */
 static void low_water_on_wake(ax_arenas *set)
 {
     for (uint32_t i = 0; i < set->lists_used; i++) {
@@ -81,7 +92,7 @@ static void low_water_on_wake(ax_arenas *set)
         }
         uint32_t unused = list->entries.capacity - list->high;
         uint32_t wanted = list->entries.capacity - (unused - unused / 2);
-        uint32_t rung = ax_ladder_rung(&set->ladder, wanted);
+        uint32_t rung = nearest_rung(&set->ladder, wanted, list->high);
         if (rung < list->entries.rung) {
             ax_list_shrink(set, list, rung);
         }

@@ -310,9 +310,7 @@ class Arenas:
             for free_list in self.lists.values():
                 unused = self.capacity(free_list) - free_list.high
                 wanted = self.capacity(free_list) - math.ceil(unused / 2)
-                if free_list.buffer_bytes:
-                    smaller = rung_for(wanted, self.header, self.width)
-                    self.resize(free_list, min(free_list.buffer_bytes, smaller))
+                self.resize(free_list, self.nearest(wanted, free_list))
                 free_list.high = len(free_list.entries)
         if self.policy == "age":
             for free_list in self.lists.values():
@@ -320,6 +318,16 @@ class Arenas:
                 if since is not None and self.operations - since >= self.idle_operations:
                     free_list.empty_since = None
                     self.resize(free_list, 0)
+
+    def nearest(self, wanted: int, free_list: FreeList) -> int:
+        """Return the buffer, at most as large as now, nearest to `wanted` entries and large enough."""
+        sizes = [(0, 0), *ladder(self.header, self.width)]
+        fitting = [
+            (abs(room - wanted), -size, size)
+            for size, room in sizes
+            if room >= free_list.high and size <= free_list.buffer_bytes
+        ]
+        return min(fitting)[2]
 
     # --- what is measured --------------------------------------------------------------------
 

@@ -144,6 +144,24 @@ class ArenaMachine(RuleBasedStateMachine):
         for i in range(min(times, len(self.live))):
             self.free(choice + i * step)
 
+    @rule(
+        choice=st.integers(0, 99),
+        key=st.integers(0, 2),
+        up=st.sampled_from((1, 2, 3, 4, 7, 8, 9, 16)),
+        down=st.integers(0, 16),
+    )
+    def run_an_episode(self, choice: int, key: int, up: int, down: int) -> None:
+        """Fill one list and take some of it back: how lists live, and how edges are reached."""
+        name = self.pick(choice)
+        key %= len(self.keys)
+        first = len(self.live)
+        for _ in range(up):
+            self.alloc(name, key)
+        for _ in range(up):
+            self.free(first)
+        for _ in range(down):
+            self.alloc(name, key)
+
     @precondition(lambda self: self.can_share and len(self.arenas) < 3)
     @rule()
     def open_another(self) -> None:
