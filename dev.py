@@ -276,14 +276,16 @@ def sanitize(arguments: list[str]) -> None:
     env = {
         "LD_PRELOAD": ":".join(libraries),
         "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:log_path={reports}",
-        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={reports}",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(tree),
         "HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", "quick"),
     }
-    # pytest's fault handler would hide the sanitizer's own report of a crash; and what the
-    # developer commands start is not ours to sanitize.
-    options = ["-p", "no:faulthandler", "-p", "no:cacheprovider", "--ignore=tests/test_dev.py"]
+    # pytest's fault handler would hide AddressSanitizer's report of a crash, and its capture of the
+    # file descriptors the other sanitizer's, which knows no log; and what the developer commands
+    # start is not ours to sanitize.
+    options = ["-p", "no:faulthandler", "-p", "no:cacheprovider", "--capture=sys"]
+    options += ["--ignore=tests/test_dev.py"]
     try:
         check_import(Path(sys.executable), tree, tree, env)
         run(
@@ -498,7 +500,8 @@ def test_wheel(built: Path, python: Path, folder: Path) -> bool:
         print(f"skipped {python}: numpy has no wheel for it\n{output}", flush=True)
         return False
     run(*pip, "install", "-qq", f"{built}[test]")
-    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    ignore = shutil.ignore_patterns("__pycache__", "mutants", "test_dev.py")
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", folder)
     env = {"HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", "quick"), "PYTHONPATH": ""}
     check_import(new, folder / "venv", folder, env)
