@@ -7,6 +7,7 @@ valgrind.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import io
@@ -43,6 +44,7 @@ WARNINGS: list[str] = TOOL["warnings"]
 SANITIZERS: list[str] = TOOL["sanitizers"]
 CC = shlex.split(os.environ.get("CC", "cc"))
 CORE_FLAGS = ["-std=c11", "-O1", "-g"]
+ASIDE: set[int] = set()  # the processes that capture() waits for
 
 # What a copy of the tree leaves behind.
 NOT_COPIED = re.compile(r"\.git|build|dist|.*\.egg-info|.*\.so|__pycache__|\..*_cache|\.hypothesis")
@@ -97,21 +99,36 @@ def capture(
         errors="replace",
         start_new_session=True,
     )
+    ASIDE.add(process.pid)
     try:
         output, _ = process.communicate(timeout=seconds)
         return process.returncode, output
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
+    except subprocess.TimeoutExpired:
+        end_aside({process.pid})
         output, _ = process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return None, output
-        raise
+        return None, output
+    finally:
+        ASIDE.discard(process.pid)
+
+
+def end_aside(leaders: Iterable[int]) -> None:
+    """End what runs aside, with all that it started."""
+    for leader in list(leaders):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, signal.SIGKILL)
 
 
 def at_once(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Map ``work`` over ``items``, a few at a time, in order."""
-    with ThreadPoolExecutor(WORKERS) as pool:
+    pool = ThreadPoolExecutor(WORKERS)
+    try:
         yield from pool.map(work, items)
+    except KeyboardInterrupt:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_aside(ASIDE)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def tool(name: str) -> str:
