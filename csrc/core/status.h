@@ -8,7 +8,8 @@
  *     AX_ERR_RANGE                name of parameter   given      smallest   largest    -
  *     AX_ERR_WRONG_SIZE           -                   given      expected   -          key
  *     AX_ERR_POISON               -                   found      wanted     address    byte offset
- *     AX_ERR_EVENT_*              what is wrong       value      expected   -          event number
+ *     AX_ERR_EVENT_*              what is wrong       found      smallest   largest    event number
+ *                                                     (smallest > largest: nothing would be right)
  *     AX_ERR_CORRUPT              the broken rule     found      expected   -          list or chunk
  */
 #ifndef AX_STATUS_H

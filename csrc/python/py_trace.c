@@ -1,2 +1,656 @@
+/* Traces: readers of foreign formats, the check and the summary of a trace.
+ *
+ * All three are driven from Python in steps: one call does a bounded amount of work without the
+ * GIL. An object that is inside a call refuses another one from another thread (RuntimeError).
+ */
 #include "binding.h"
-int axpy_trace_init(PyObject *module, module_state *state){(void)module;(void)state;return 0;}
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../core/readers/reader.h"
+#include "../core/trace.h"
+
+/* ---- what the types here share -----------------------------------------------------------------
+ */
+
+static int enter(atomic_int *busy)
+{
+    if (atomic_exchange(busy, 1)) {
+        PyErr_SetString(PyExc_RuntimeError, "already running in another call");
+        return -1;
+    }
+    return 0;
+}
+
+static void leave(atomic_int *busy)
+{
+    atomic_store(busy, 0);
+}
+
+static void *alloc_object(PyTypeObject *type)
+{
+    const allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return alloc(type, 0);
+}
+
+static void free_object(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    const freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* Adds key: value and drops the value; -1 with an exception, also where value is NULL. */
+static int put(PyObject *dict, const char *key, PyObject *value)
+{
+    const int result = value ? PyDict_SetItemString(dict, key, value) : -1;
+    Py_XDECREF(value);
+    return result;
+}
+
+static int put_number(PyObject *dict, const char *key, uint64_t value)
+{
+    return put(dict, key, PyLong_FromUnsignedLongLong(value));
+}
+
+/* ---- Column: memory of the core as a read-only buffer -------------------------------------------
+ */
+
+typedef struct column_object {
+    PyObject_HEAD void *memory; /* from ax_resizer_default */
+    Py_ssize_t events;
+    Py_ssize_t itemsize;
+    const char *format;
+} column_object;
+
+/* Takes *memory and leaves NULL there; where it fails, the memory stays with the caller. */
+static PyObject *column_of(module_state *state, void **memory, size_t events, size_t itemsize,
+                           const char *format)
+{
+    column_object *self = alloc_object((PyTypeObject *)state->Column_type);
+    if (!self) {
+        return NULL;
+    }
+    self->memory = *memory;
+    self->events = (Py_ssize_t)events;
+    self->itemsize = (Py_ssize_t)itemsize;
+    self->format = format;
+    *memory = NULL;
+    return (PyObject *)self;
+}
+
+static void column_dealloc(PyObject *op)
+{
+    column_object *self = (column_object *)op;
+    const ax_resizer resizer = ax_resizer_default();
+    ax_resizer_free(&resizer, self->memory);
+    free_object(op);
+}
+
+static int column_getbuffer(PyObject *op, Py_buffer *view, int flags)
+{
+    column_object *self = (column_object *)op;
+    if (flags & PyBUF_WRITABLE) {
+        view->obj = NULL;
+        PyErr_SetString(PyExc_BufferError, "a column is read-only");
+        return -1;
+    }
+    /* A column without events has no memory; a buffer must point somewhere. */
+    view->buf = self->memory ? self->memory : (void *)&self->events;
+    view->obj = Py_NewRef(op);
+    view->len = self->events * self->itemsize;
+    view->itemsize = self->itemsize;
+    view->readonly = 1;
+    view->ndim = 1;
+    view->format = NULL;
+    if (flags & PyBUF_FORMAT) {
+        /* The field lacks a const; nobody writes to it. */
+        memcpy(&view->format, &self->format, sizeof view->format);
+    }
+    view->shape = (flags & PyBUF_ND) ? &self->events : NULL;
+    view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? &self->itemsize : NULL;
+    view->suboffsets = NULL;
+    view->internal = NULL;
+    return 0;
+}
+
+static PyType_Slot column_slots[] = {
+    {Py_tp_doc, "Column()\n--\n\nA column that a reader made: read-only, by the buffer protocol."},
+    {Py_tp_dealloc, column_dealloc},
+    {Py_bf_getbuffer, column_getbuffer},
+    {0, NULL},
+};
+
+static PyType_Spec column_spec = {
+    .name = "pyallocx._core.Column",
+    .basicsize = sizeof(column_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = column_slots,
+};
+
+/* ---- TraceReader -------------------------------------------------------------------------------
+ */
+
+typedef struct reader_object {
+    PyObject_HEAD atomic_int busy;
+    int taken;
+    ax_reader reader;
+} reader_object;
+
+static PyObject *raise_read(reader_object *self, int status)
+{
+    module_state *state = axpy_state_of_type(Py_TYPE((PyObject *)self));
+    const ax_detail *d = &self->reader.detail;
+    if (!state) {
+        return NULL;
+    }
+    if (status == AX_ERR_NOMEM || status == AX_ERR_STATE || status == AX_ERR_RANGE) {
+        return axpy_raise(state, status, d);
+    }
+    return PyErr_Format(state->TraceError, "line %llu: %s, in '%s'", (unsigned long long)d->where,
+                        d->what ? d->what : ax_status_text(status), self->reader.excerpt);
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"format", "skip", NULL};
+    const char *name;
+    int skip = 0;
+    int format;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|p:TraceReader", names, &name, &skip)) {
+        return NULL;
+    }
+    if (strcmp(name, "aosp") == 0) {
+        format = AX_READ_AOSP;
+    } else if (strcmp(name, "mtrace") == 0) {
+        format = AX_READ_MTRACE;
+    } else {
+        return PyErr_Format(PyExc_ValueError, "format is '%s', allowed are 'aosp' and 'mtrace'",
+                            name);
+    }
+    reader_object *self = alloc_object(type);
+    if (!self) {
+        return NULL;
+    }
+    ax_reader_begin(&self->reader, format, skip, NULL);
+    return (PyObject *)self;
+}
+
+static void reader_dealloc(PyObject *op)
+{
+    ax_reader_free(&((reader_object *)op)->reader);
+    free_object(op);
+}
+
+static PyObject *reader_feed(PyObject *op, PyObject *source)
+{
+    reader_object *self = (reader_object *)op;
+    Py_buffer bytes;
+    int status;
+    if (PyObject_GetBuffer(source, &bytes, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if (enter(&self->busy) < 0) {
+        PyBuffer_Release(&bytes);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = ax_reader_feed(&self->reader, bytes.buf, (size_t)bytes.len);
+    Py_END_ALLOW_THREADS PyObject *result =
+        status == AX_OK ? Py_NewRef(Py_None) : raise_read(self, status);
+    leave(&self->busy);
+    PyBuffer_Release(&bytes);
+    return result;
+}
+
+static PyObject *reader_finish(PyObject *op, PyObject *unused)
+{
+    reader_object *self = (reader_object *)op;
+    int status;
+    (void)unused;
+    if (enter(&self->busy) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = ax_reader_finish(&self->reader);
+    Py_END_ALLOW_THREADS PyObject *result =
+        status == AX_OK ? Py_NewRef(Py_None) : raise_read(self, status);
+    leave(&self->busy);
+    return result;
+}
+
+static int put_column(module_state *state, PyObject *dict, const char *name, void *slot,
+                      size_t events, size_t itemsize, const char *format, int present)
+{
+    void *memory;
+    if (!present) {
+        return put(dict, name, Py_NewRef(Py_None));
+    }
+    memcpy(&memory, slot, sizeof memory);
+    PyObject *made = column_of(state, &memory, events, itemsize, format);
+    memcpy(slot, &memory, sizeof memory);
+    return put(dict, name, made);
+}
+
+static PyObject *take_columns(reader_object *self)
+{
+    module_state *state = axpy_state_of_type(Py_TYPE((PyObject *)self));
+    ax_read_columns *c = &self->reader.columns;
+    const size_t n = c->events;
+    PyObject *dict = state ? PyDict_New() : NULL;
+    if (!dict) {
+        return NULL;
+    }
+    self->taken = 1;
+    if (put_column(state, dict, "op", &c->op, n, sizeof *c->op, "B", 1) < 0 ||
+        put_column(state, dict, "object", &c->object, n, sizeof *c->object, "I", 1) < 0 ||
+        put_column(state, dict, "size_bytes", &c->size_bytes, n, sizeof *c->size_bytes, "Q", 1) <
+            0 ||
+        put_column(state, dict, "thread", &c->thread, n, sizeof *c->thread, "I",
+                   c->thread != NULL) < 0 ||
+        put_column(state, dict, "time_ns", &c->time_ns, n, sizeof *c->time_ns, "Q",
+                   c->time_ns != NULL) < 0 ||
+        put_column(state, dict, "align_log2", &c->align_log2, n, sizeof *c->align_log2, "B",
+                   c->align_log2 != NULL) < 0) {
+        Py_DECREF(dict);
+        return NULL;
+    }
+    return dict;
+}
+
+static PyObject *reader_columns(PyObject *op, PyObject *unused)
+{
+    reader_object *self = (reader_object *)op;
+    (void)unused;
+    if (enter(&self->busy) < 0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (self->reader.state != AX_READER_FINISHED || self->taken) {
+        PyErr_SetString(PyExc_RuntimeError, "columns can be taken once, after finish()");
+    } else {
+        result = take_columns(self);
+    }
+    leave(&self->busy);
+    return result;
+}
+
+static PyObject *reader_counts(PyObject *op, PyObject *unused)
+{
+    reader_object *self = (reader_object *)op;
+    (void)unused;
+    PyObject *seen = PyDict_New();
+    PyObject *dropped = PyDict_New();
+    PyObject *result = NULL;
+    if (!seen || !dropped || enter(&self->busy) < 0) {
+        goto out;
+    }
+    int status = 0;
+    for (int i = 0; i < AX_READ_COUNTS && status == 0; i++) {
+        status = put_number(i < AX_DROPPED_SYNTAX ? seen : dropped, ax_read_count_name(i),
+                            self->reader.counts[i]);
+    }
+    leave(&self->busy);
+    if (status == 0) {
+        result = PyTuple_Pack(2, seen, dropped);
+    }
+out:
+    Py_XDECREF(seen);
+    Py_XDECREF(dropped);
+    return result;
+}
+
+static PyObject *reader_threads(PyObject *op, PyObject *unused)
+{
+    reader_object *self = (reader_object *)op;
+    (void)unused;
+    if (enter(&self->busy) < 0) {
+        return NULL;
+    }
+    const size_t n = self->reader.threads.used;
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list && i < n; i++) {
+        PyObject *tid = PyLong_FromUnsignedLongLong(self->reader.tids[i]);
+        if (!tid || PyList_SetItem(list, (Py_ssize_t)i, tid) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    leave(&self->busy);
+    return list;
+}
+
+static PyMethodDef reader_methods[] = {
+    {"feed", reader_feed, METH_O,
+     "feed($self, data, /)\n--\n\nRead further bytes; they may end anywhere in a line."},
+    {"finish", reader_finish, METH_NOARGS, "finish($self, /)\n--\n\nRead the last line."},
+    {"columns", reader_columns, METH_NOARGS,
+     "columns($self, /)\n--\n\nThe columns by name, None where unknown. Once, after finish()."},
+    {"counts", reader_counts, METH_NOARGS,
+     "counts($self, /)\n--\n\nTwo dicts: what was met beside events, and what was dropped."},
+    {"threads", reader_threads, METH_NOARGS,
+     "threads($self, /)\n--\n\nThe file's thread number of each dense thread."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot reader_slots[] = {
+    {Py_tp_doc,
+     "TraceReader(format, skip=False)\n--\n\n"
+     "Reads a text trace fed in pieces. format: 'aosp' or 'mtrace'. skip: drop and count "
+     "what would raise TraceError."},
+    {Py_tp_new, reader_new},
+    {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_methods, reader_methods},
+    {0, NULL},
+};
+
+static PyType_Spec reader_spec = {
+    .name = "pyallocx._core.TraceReader",
+    .basicsize = sizeof(reader_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = reader_slots,
+};
+
+/* ---- TraceCheck and TraceSummary ----------------------------------------------------------------
+ */
+
+enum {
+    COLUMN_OP,
+    COLUMN_OBJECT,
+    COLUMN_SIZE,
+    COLUMN_THREAD,
+    COLUMN_KEY,
+    COLUMN_ARENA,
+    COLUMN_TIME,
+    COLUMNS
+};
+
+typedef struct walk_object {
+    PyObject_HEAD atomic_int busy;
+    int begun;
+    int summarises;
+    column columns[COLUMNS];
+    ax_trace_summary summary; /* a TraceCheck uses the check inside */
+} walk_object;
+
+static void walk_release(walk_object *self)
+{
+    if (self->begun) {
+        ax_trace_summary_finish(&self->summary);
+        self->begun = 0;
+    }
+    for (int i = 0; i < COLUMNS; i++) {
+        axpy_column_release(&self->columns[i]);
+    }
+}
+
+static int walk_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    walk_object *self = (walk_object *)op;
+    Py_VISIT(Py_TYPE(op));
+    for (int i = 0; i < COLUMNS; i++) {
+        if (self->columns[i].held) {
+            Py_VISIT(self->columns[i].buffer.obj);
+        }
+    }
+    return 0;
+}
+
+static int walk_clear(PyObject *op)
+{
+    walk_release((walk_object *)op);
+    return 0;
+}
+
+static void walk_dealloc(PyObject *op)
+{
+    PyObject_GC_UnTrack(op);
+    walk_release((walk_object *)op);
+    free_object(op);
+}
+
+/* 8 where the items of an object column are 8 bytes, else 4, which axpy_column_get then insists on.
+ */
+static size_t object_itemsize(PyObject *source)
+{
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(source, &buffer, PyBUF_ND) < 0) {
+        PyErr_Clear();
+        return 4;
+    }
+    const size_t itemsize = buffer.itemsize == 8 ? 8 : 4;
+    PyBuffer_Release(&buffer);
+    return itemsize;
+}
+
+static int walk_columns(walk_object *self, PyObject *sources[COLUMNS], ax_trace_view *view)
+{
+    static const struct {
+        const char *name;
+        size_t itemsize;
+        int optional;
+    } kinds[COLUMNS] = {
+        {"op", 1, 0},  {"object", 4, 0}, {"size_bytes", 8, 0}, {"thread", 4, 1},
+        {"key", 4, 1}, {"arena", 4, 1},  {"time_ns", 8, 1},
+    };
+    const void *data[COLUMNS];
+    size_t events = SIZE_MAX;
+    for (int i = 0; i < COLUMNS; i++) {
+        size_t itemsize = kinds[i].itemsize;
+        column *col = &self->columns[i];
+        if (i == COLUMN_OBJECT) {
+            itemsize = object_itemsize(sources[i]);
+            view->object_is_u64 = itemsize == 8;
+        }
+        if (axpy_column_get(sources[i], kinds[i].name, itemsize, kinds[i].optional, events, col) <
+            0) {
+            return -1;
+        }
+        data[i] = col->held ? col->buffer.buf : NULL;
+        if (i == COLUMN_OP) {
+            events = (size_t)col->buffer.shape[0];
+        }
+    }
+    view->events = events;
+    view->op = data[COLUMN_OP];
+    view->object = data[COLUMN_OBJECT];
+    view->size_bytes = data[COLUMN_SIZE];
+    view->thread = data[COLUMN_THREAD];
+    view->key = data[COLUMN_KEY];
+    view->arena = data[COLUMN_ARENA];
+    view->time_ns = data[COLUMN_TIME];
+    return 0;
+}
+
+static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs, int summarises)
+{
+    static char *names[] = {"op",  "object", "size_bytes", "thread",
+                            "key", "arena",  "time_ns",    NULL};
+    PyObject *sources[COLUMNS] = {NULL, NULL, NULL, Py_None, Py_None, Py_None, Py_None};
+    ax_trace_view view = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|OOOO", names, &sources[0], &sources[1],
+                                     &sources[2], &sources[3], &sources[4], &sources[5],
+                                     &sources[6])) {
+        return NULL;
+    }
+    walk_object *self = alloc_object(type);
+    if (!self) {
+        return NULL;
+    }
+    if (walk_columns(self, sources, &view) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    ax_trace_summary_begin(&self->summary, &view, NULL);
+    self->summarises = summarises;
+    self->begun = 1;
+    return (PyObject *)self;
+}
+
+static PyObject *check_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    return walk_new(type, args, kwargs, 0);
+}
+
+static PyObject *summary_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    return walk_new(type, args, kwargs, 1);
+}
+
+static PyObject *walk_step(PyObject *op, PyObject *argument)
+{
+    walk_object *self = (walk_object *)op;
+    ax_detail detail = {0};
+    int status;
+    const size_t events = PyLong_AsSize_t(argument);
+    if (events == (size_t)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (enter(&self->busy) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status =
+        self->summarises ? ax_trace_summary_step(&self->summary, events, &detail)
+                         : ax_trace_check_step(&self->summary.check, events, &detail);
+    Py_END_ALLOW_THREADS const size_t next = self->summary.check.next;
+    leave(&self->busy);
+    if (status != AX_OK) {
+        module_state *state = axpy_state_of_type(Py_TYPE(op));
+        return state ? axpy_raise(state, status, &detail) : NULL;
+    }
+    return PyLong_FromSize_t(next);
+}
+
+static PyObject *check_objects(PyObject *op, PyObject *unused)
+{
+    walk_object *self = (walk_object *)op;
+    (void)unused;
+    if (enter(&self->busy) < 0) {
+        return NULL;
+    }
+    const uint64_t objects = self->summary.check.objects;
+    leave(&self->busy);
+    return PyLong_FromUnsignedLongLong(objects);
+}
+
+static PyObject *summary_totals(PyObject *op, PyObject *unused)
+{
+    walk_object *self = (walk_object *)op;
+    (void)unused;
+    if (enter(&self->busy) < 0) {
+        return NULL;
+    }
+    const ax_trace_totals t = self->summary.totals;
+    leave(&self->busy);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } entries[] = {
+        {"allocs", t.by_op[AX_OP_ALLOC]},
+        {"frees", t.by_op[AX_OP_FREE]},
+        {"reallocs", t.by_op[AX_OP_REALLOC]},
+        {"destroys", t.by_op[AX_OP_DESTROY]},
+        {"objects", t.objects},
+        {"threads", t.threads},
+        {"arenas", t.arenas},
+        {"keys", t.keys},
+        {"distinct_sizes", t.distinct_sizes},
+        {"largest_size_bytes", t.largest_size_bytes},
+        {"peak_live_bytes", t.peak_live_bytes},
+        {"peak_live_objects", t.peak_live_objects},
+        {"peak_event", t.peak_event},
+        {"most_live_objects", t.most_live_objects},
+        {"live_bytes_end", t.live_bytes},
+        {"live_objects_end", t.live_objects},
+        {"allocated_bytes", t.allocated_bytes},
+        {"cross_thread_frees", t.cross_thread_frees},
+        {"first_time_ns", t.first_time_ns},
+        {"last_time_ns", t.last_time_ns},
+    };
+    PyObject *dict = PyDict_New();
+    for (size_t i = 0; dict && i < sizeof entries / sizeof *entries; i++) {
+        if (put_number(dict, entries[i].name, entries[i].value) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
+#define STEP_METHOD                                                                      \
+    {"step", walk_step, METH_O,                                                          \
+     "step($self, events, /)\n--\n\nWalk at most that many further events; returns how " \
+     "many are done in all."}
+
+static PyMethodDef check_methods[] = {
+    STEP_METHOD,
+    {"objects", check_objects, METH_NOARGS,
+     "objects($self, /)\n--\n\nThe objects allocated so far."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef summary_methods[] = {
+    STEP_METHOD,
+    {"totals", summary_totals, METH_NOARGS,
+     "totals($self, /)\n--\n\nThe totals of the events so far, by name."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot check_slots[] = {
+    {Py_tp_doc, "TraceCheck(op, object, size_bytes, thread=None, key=None, arena=None, "
+                "time_ns=None)\n--\n\nChecks the rules of a trace in steps; TraceError names the "
+                "event that breaks one."},
+    {Py_tp_new, check_new},
+    {Py_tp_dealloc, walk_dealloc},
+    {Py_tp_traverse, walk_traverse},
+    {Py_tp_clear, walk_clear},
+    {Py_tp_methods, check_methods},
+    {0, NULL},
+};
+
+static PyType_Spec check_spec = {
+    .name = "pyallocx._core.TraceCheck",
+    .basicsize = sizeof(walk_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = check_slots,
+};
+
+static PyType_Slot summary_slots[] = {
+    {Py_tp_doc, "TraceSummary(op, object, size_bytes, thread=None, key=None, arena=None, "
+                "time_ns=None)\n--\n\nSums up a trace in steps, checking its rules on the way."},
+    {Py_tp_new, summary_new},
+    {Py_tp_dealloc, walk_dealloc},
+    {Py_tp_traverse, walk_traverse},
+    {Py_tp_clear, walk_clear},
+    {Py_tp_methods, summary_methods},
+    {0, NULL},
+};
+
+static PyType_Spec summary_spec = {
+    .name = "pyallocx._core.TraceSummary",
+    .basicsize = sizeof(walk_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = summary_slots,
+};
+
+/* ---- the module --------------------------------------------------------------------------------
+ */
+
+static int add_type(PyObject *module, PyType_Spec *spec, PyObject **keep)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    const int status = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
+    if (status == 0 && keep) {
+        *keep = Py_NewRef(type);
+    }
+    Py_XDECREF(type);
+    return status;
+}
+
+int axpy_trace_init(PyObject *module, module_state *state)
+{
+    if (add_type(module, &column_spec, &state->Column_type) < 0 ||
+        add_type(module, &reader_spec, NULL) < 0 || add_type(module, &check_spec, NULL) < 0 ||
+        add_type(module, &summary_spec, NULL) < 0) {
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,145 @@
+/* AOSP memory_replay text, one event a line; both times or none on every line of a file:
+ *
+ *     TID: malloc 0xPTR SIZE [START END]         TID: realloc 0xNEW 0xOLD SIZE [START END]
+ *     TID: calloc 0xPTR COUNT SIZE [START END]   TID: free 0xPTR [START END]
+ *     TID: memalign 0xPTR ALIGN SIZE [START END] TID: thread_done 0x0 [END]
+ *
+ * Sizes and times are decimal, times in nanoseconds. The start is kept as the time of the event.
+ */
+#include "reader.h"
+
+#include <string.h>
+
+static int at_op(const char *p, size_t length, const char *name)
+{
+    return length == strlen(name) && memcmp(p, name, length) == 0;
+}
+
+/* Blanks, then a number up to the next blank or the end. */
+static int next_number(const char **p, const char *end, uint64_t *out)
+{
+    ax_skip_blanks(p, end);
+    return ax_parse_decimal(p, end, out) && (*p == end || **p == ' ' || **p == '\t');
+}
+
+static int next_address(const char **p, const char *end, uint64_t *out)
+{
+    ax_skip_blanks(p, end);
+    return ax_parse_address(p, end, out) && (*p == end || **p == ' ' || **p == '\t');
+}
+
+static const char *const want_address = "expected an address: 0x and up to 16 hexadecimal digits";
+static const char *const want_size = "expected a decimal number that fits 64 bits";
+static const char *const want_times = "expected the start and end time, or the end of the line";
+
+/* The times at the end of a line. NULL, or what was expected. */
+static const char *read_times(ax_reader *reader, const char *p, const char *end)
+{
+    uint64_t stop;
+    ax_skip_blanks(&p, end);
+    const int timed = p < end;
+    if (timed) {
+        if (!next_number(&p, end, &reader->time_ns) || !next_number(&p, end, &stop)) {
+            return want_times;
+        }
+        ax_skip_blanks(&p, end);
+        if (p < end) {
+            return "expected the end of the line";
+        }
+        if (stop < reader->time_ns) {
+            return "expected an end time that is not before the start time";
+        }
+    }
+    if (reader->timed < 0) {
+        reader->timed = timed;
+    } else if (reader->timed != timed) {
+        return timed ? "expected no times, as on the lines before"
+                     : "expected a start and an end time, as on the lines before";
+    }
+    return NULL;
+}
+
+static const char *read_thread_done(const char *p, const char *end)
+{
+    uint64_t ignored;
+    if (!next_address(&p, end, &ignored)) {
+        return want_address;
+    }
+    ax_skip_blanks(&p, end);
+    if (p < end && !next_number(&p, end, &ignored)) {
+        return "expected the end time, or the end of the line";
+    }
+    ax_skip_blanks(&p, end);
+    return p < end ? "expected the end of the line" : NULL;
+}
+
+int ax_aosp_line(ax_reader *reader, const char *p, const char *end)
+{
+    uint64_t address, old = 0, size = 0, factor = 0;
+    const char *wrong;
+    ax_skip_blanks(&p, end);
+    if (p == end) {
+        return AX_OK;
+    }
+    if (!ax_parse_decimal(&p, end, &reader->tid) || reader->tid > UINT32_MAX || p == end ||
+        *p++ != ':') {
+        return ax_read_syntax(reader, "expected a thread number and a colon");
+    }
+    ax_skip_blanks(&p, end);
+    const char *const op = p;
+    while (p < end && *p != ' ' && *p != '\t') {
+        p++;
+    }
+    const size_t length = (size_t)(p - op);
+    const int is_free = at_op(op, length, "free");
+    const int is_malloc = !is_free && at_op(op, length, "malloc");
+    const int is_realloc = !is_free && !is_malloc && at_op(op, length, "realloc");
+    const int is_calloc = !is_free && !is_malloc && !is_realloc && at_op(op, length, "calloc");
+    if (!is_free && !is_malloc && !is_realloc && !is_calloc) {
+        if (at_op(op, length, "thread_done")) {
+            wrong = read_thread_done(p, end);
+            if (!wrong) {
+                reader->counts[AX_READ_THREADS_DONE]++;
+            }
+            return wrong ? ax_read_syntax(reader, wrong) : AX_OK;
+        }
+        if (!at_op(op, length, "memalign")) {
+            return ax_read_syntax(
+                reader, "expected malloc, calloc, realloc, memalign, free or thread_done");
+        }
+    }
+    if (!next_address(&p, end, &address) || (is_realloc && !next_address(&p, end, &old))) {
+        return ax_read_syntax(reader, want_address);
+    }
+    if (!is_free && !is_malloc && !is_realloc && !next_number(&p, end, &factor)) {
+        return ax_read_syntax(reader, want_size);
+    }
+    if (!is_free && !next_number(&p, end, &size)) {
+        return ax_read_syntax(reader, want_size);
+    }
+    wrong = read_times(reader, p, end);
+    if (wrong) {
+        return ax_read_syntax(reader, wrong);
+    }
+    if (is_free) {
+        return ax_read_free(reader, address);
+    }
+    if (is_malloc) {
+        return ax_read_alloc(reader, address, size, 0);
+    }
+    if (is_realloc) {
+        return ax_read_realloc(reader, old, address, size);
+    }
+    if (is_calloc) {
+        if (size != 0 && factor > UINT64_MAX / size) {
+            /* A calloc that cannot be satisfied is recorded with its answer, NULL. */
+            if (address == 0) {
+                return ax_read_alloc(reader, 0, 0, 0);
+            }
+            return ax_read_drop(reader, AX_DROPPED_SIZE_OVERFLOW, AX_ERR_OVERFLOW,
+                                "expected a calloc whose count times size fits 64 bits");
+        }
+        return ax_read_alloc(reader, address, factor * size, 0);
+    }
+    return ax_read_alloc(reader, address, size, factor);
+}

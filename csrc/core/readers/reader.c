@@ -1,0 +1,439 @@
+#include "reader.h"
+
+#include <string.h>
+
+const char *ax_read_count_name(int count)
+{
+    static const char *const names[AX_READ_COUNTS] = {
+        [AX_READ_LINES] = "lines",
+        [AX_READ_REALLOCS_OF_NULL] = "reallocs_of_null",
+        [AX_READ_REALLOCS_TO_NULL] = "reallocs_to_null",
+        [AX_READ_FAILED_ALLOCS] = "failed_allocs",
+        [AX_READ_FAILED_REALLOCS] = "failed_reallocs",
+        [AX_READ_FREES_OF_NULL] = "frees_of_null",
+        [AX_READ_THREADS_DONE] = "threads_done",
+        [AX_READ_LINES_AFTER_END] = "lines_after_end",
+        [AX_READ_TIMES_RAISED] = "times_raised",
+        [AX_READ_ALIGNMENTS_RAISED] = "alignments_raised",
+        [AX_DROPPED_SYNTAX] = "syntax",
+        [AX_DROPPED_ALLOC_OF_LIVE] = "alloc_of_live",
+        [AX_DROPPED_FREE_OF_UNKNOWN] = "free_of_unknown",
+        [AX_DROPPED_REALLOC_OF_UNKNOWN] = "realloc_of_unknown",
+        [AX_DROPPED_REALLOC_TO_LIVE] = "realloc_to_live",
+        [AX_DROPPED_SIZE_OVERFLOW] = "size_overflow",
+        [AX_DROPPED_REALLOC_UNPAIRED] = "realloc_unpaired",
+    };
+    return count >= 0 && count < AX_READ_COUNTS ? names[count] : NULL;
+}
+
+int ax_reader_begin(ax_reader *reader, int format, int skip, const ax_resizer *resizer)
+{
+    memset(reader, 0, sizeof *reader);
+    reader->resizer = resizer ? *resizer : ax_resizer_default();
+    if (format < 0 || format >= AX_READ_FORMATS) {
+        return ax_fail(&reader->detail, AX_ERR_RANGE, "format", (uint64_t)format, 0,
+                       AX_READ_FORMATS - 1, 0);
+    }
+    reader->format = (enum ax_read_format)format;
+    reader->skip = skip;
+    reader->timed = -1;
+    reader->line = reader->line_end = "";
+    return AX_OK;
+}
+
+void ax_reader_free(ax_reader *reader)
+{
+    const ax_resizer *resizer = &reader->resizer;
+    ax_read_columns *c = &reader->columns;
+    ax_resizer_free(resizer, c->op);
+    ax_resizer_free(resizer, c->object);
+    ax_resizer_free(resizer, c->size_bytes);
+    ax_resizer_free(resizer, c->thread);
+    ax_resizer_free(resizer, c->time_ns);
+    ax_resizer_free(resizer, c->align_log2);
+    ax_resizer_free(resizer, reader->tids);
+    ax_resizer_free(resizer, reader->carry);
+    ax_idmap_free(&reader->live, resizer);
+    ax_idmap_free(&reader->threads, resizer);
+    *c = (ax_read_columns){0};
+    reader->tids = NULL;
+    reader->carry = NULL;
+    reader->state = AX_READER_REFUSED;
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------
+ */
+
+static int refuse(ax_reader *reader, int status, const char *what)
+{
+    size_t length = 0;
+    for (const char *p = reader->line; p < reader->line_end && length < AX_EXCERPT_BYTES; p++) {
+        reader->excerpt[length++] = *p;
+        if (*p < ' ' || *p > '~') {
+            reader->excerpt[length - 1] = '?';
+        }
+    }
+    if (length < (size_t)(reader->line_end - reader->line)) {
+        memcpy(reader->excerpt + length - 3, "...", 3);
+    }
+    reader->excerpt[length] = 0;
+    reader->state = AX_READER_REFUSED;
+    return ax_fail(&reader->detail, status, what, 0, 0, 0, reader->counts[AX_READ_LINES]);
+}
+
+int ax_read_drop(ax_reader *reader, enum ax_read_count kind, int status, const char *what)
+{
+    if (reader->skip) {
+        reader->counts[kind]++;
+        return AX_OK;
+    }
+    return refuse(reader, status, what);
+}
+
+int ax_read_syntax(ax_reader *reader, const char *expected)
+{
+    return ax_read_drop(reader, AX_DROPPED_SYNTAX, AX_ERR_SYNTAX, expected);
+}
+
+/* ---- events -----------------------------------------------------------------------------------
+ */
+
+static int grow_columns(ax_reader *reader, int with_align)
+{
+    const ax_resizer *resizer = &reader->resizer;
+    ax_read_columns *c = &reader->columns;
+    size_t capacity = reader->capacity;
+    int status = AX_OK;
+    if (c->events == capacity) {
+        status = ax_grow_capacity(capacity, c->events + 1, sizeof(uint64_t), &capacity);
+    }
+    if (status == AX_OK && capacity > reader->capacity) {
+        status = ax_grow_array(resizer, &c->op, capacity, sizeof *c->op);
+        if (status == AX_OK) {
+            status = ax_grow_array(resizer, &c->object, capacity, sizeof *c->object);
+        }
+        if (status == AX_OK) {
+            status = ax_grow_array(resizer, &c->size_bytes, capacity, sizeof *c->size_bytes);
+        }
+        if (status == AX_OK && reader->format == AX_READ_AOSP) {
+            status = ax_grow_array(resizer, &c->thread, capacity, sizeof *c->thread);
+        }
+        if (status == AX_OK && reader->timed == 1) {
+            status = ax_grow_array(resizer, &c->time_ns, capacity, sizeof *c->time_ns);
+        }
+        if (status == AX_OK && c->align_log2) {
+            status = ax_grow_array(resizer, &c->align_log2, capacity, sizeof *c->align_log2);
+        }
+    }
+    if (status == AX_OK && with_align && !c->align_log2) {
+        status = ax_grow_array(resizer, &c->align_log2, capacity, sizeof *c->align_log2);
+        if (status == AX_OK) {
+            memset(c->align_log2, 0, c->events);
+        }
+    }
+    if (status == AX_OK) {
+        reader->capacity = capacity;
+    }
+    return status;
+}
+
+static int thread_of(ax_reader *reader, uint64_t tid, uint32_t *out)
+{
+    if (reader->threads.used > 0 && tid == reader->last_tid) {
+        *out = reader->last_thread;
+        return AX_OK;
+    }
+    const ax_idmap_slot *slot = ax_idmap_find(&reader->threads, tid + 1);
+    if (slot) {
+        *out = (uint32_t)slot->value;
+    } else {
+        const size_t thread = reader->threads.used;
+        int status = ax_idmap_reserve(&reader->threads, &reader->resizer);
+        if (status == AX_OK && thread == reader->tids_capacity) {
+            size_t capacity = 0;
+            status = ax_grow_capacity(thread, thread + 1, sizeof *reader->tids, &capacity);
+            if (status == AX_OK) {
+                status =
+                    ax_grow_array(&reader->resizer, &reader->tids, capacity, sizeof *reader->tids);
+            }
+            if (status == AX_OK) {
+                reader->tids_capacity = capacity;
+            }
+        }
+        if (status != AX_OK) {
+            return status;
+        }
+        reader->tids[thread] = tid;
+        ax_idmap_add(&reader->threads, tid + 1, thread);
+        *out = (uint32_t)thread;
+    }
+    reader->last_tid = tid;
+    reader->last_thread = *out;
+    return AX_OK;
+}
+
+static int append(ax_reader *reader, enum ax_op op, uint32_t object, uint64_t size_bytes,
+                  uint8_t align_log2)
+{
+    ax_read_columns *c = &reader->columns;
+    if (c->events == reader->capacity || (align_log2 && !c->align_log2)) {
+        const int status = grow_columns(reader, align_log2 != 0);
+        if (status != AX_OK) {
+            return refuse(reader, status, NULL);
+        }
+    }
+    const size_t i = c->events;
+    if (c->thread) {
+        const int status = thread_of(reader, reader->tid, &c->thread[i]);
+        if (status != AX_OK) {
+            return refuse(reader, status, NULL);
+        }
+    }
+    if (c->time_ns) {
+        if (reader->time_ns < reader->last_time_ns) {
+            reader->counts[AX_READ_TIMES_RAISED]++;
+        } else {
+            reader->last_time_ns = reader->time_ns;
+        }
+        c->time_ns[i] = reader->last_time_ns;
+    }
+    if (c->align_log2) {
+        c->align_log2[i] = align_log2;
+    }
+    c->op[i] = (uint8_t)op;
+    c->object[i] = object;
+    c->size_bytes[i] = size_bytes;
+    c->events++;
+    return AX_OK;
+}
+
+/* The binary logarithm of an alignment, or -1 where there is no power of two to raise it to. */
+static int log2_of(ax_reader *reader, uint64_t alignment)
+{
+    int log2 = 0;
+    if (alignment > UINT64_C(1) << 63) {
+        return -1;
+    }
+    while (UINT64_C(1) << log2 < alignment) {
+        log2++;
+    }
+    reader->counts[AX_READ_ALIGNMENTS_RAISED] += alignment && UINT64_C(1) << log2 != alignment;
+    return log2;
+}
+
+int ax_read_alloc(ax_reader *reader, uint64_t address, uint64_t size_bytes, uint64_t alignment)
+{
+    if (address == 0) {
+        reader->counts[AX_READ_FAILED_ALLOCS]++;
+        return AX_OK;
+    }
+    if (ax_idmap_find(&reader->live, address)) {
+        return ax_read_drop(reader, AX_DROPPED_ALLOC_OF_LIVE, AX_ERR_EVENT_OBJECT,
+                            "allocation at an address that is live: expected one that is not");
+    }
+    const int align_log2 = log2_of(reader, alignment);
+    if (align_log2 < 0) {
+        return ax_read_syntax(reader, "expected an alignment of at most 2**63");
+    }
+    if (reader->objects == UINT32_MAX) {
+        return refuse(reader, AX_ERR_OVERFLOW, "more allocations than a trace read here can hold");
+    }
+    int status = ax_idmap_reserve(&reader->live, &reader->resizer);
+    if (status != AX_OK) {
+        return refuse(reader, status, NULL);
+    }
+    status =
+        append(reader, AX_OP_ALLOC, (uint32_t)reader->objects, size_bytes, (uint8_t)align_log2);
+    if (status == AX_OK) {
+        ax_idmap_add(&reader->live, address, reader->objects++);
+    }
+    return status;
+}
+
+int ax_read_free(ax_reader *reader, uint64_t address)
+{
+    if (address == 0) {
+        reader->counts[AX_READ_FREES_OF_NULL]++;
+        return AX_OK;
+    }
+    ax_idmap_slot *slot = ax_idmap_find(&reader->live, address);
+    if (!slot) {
+        return ax_read_drop(reader, AX_DROPPED_FREE_OF_UNKNOWN, AX_ERR_EVENT_OBJECT,
+                            "free of an address that is not live: expected one that was allocated "
+                            "earlier and not freed since");
+    }
+    const uint32_t object = (uint32_t)slot->value;
+    ax_idmap_remove(&reader->live, slot);
+    return append(reader, AX_OP_FREE, object, 0, 0);
+}
+
+int ax_read_realloc(ax_reader *reader, uint64_t old_address, uint64_t new_address,
+                    uint64_t size_bytes)
+{
+    if (old_address == 0) {
+        reader->counts[AX_READ_REALLOCS_OF_NULL]++;
+        return ax_read_alloc(reader, new_address, size_bytes, 0);
+    }
+    ax_idmap_slot *slot = ax_idmap_find(&reader->live, old_address);
+    if (!slot) {
+        return ax_read_drop(reader, AX_DROPPED_REALLOC_OF_UNKNOWN, AX_ERR_EVENT_OBJECT,
+                            "realloc of an address that is not live: expected one that was "
+                            "allocated earlier and not freed since");
+    }
+    if (new_address == 0) {
+        if (size_bytes == 0) {
+            reader->counts[AX_READ_REALLOCS_TO_NULL]++;
+            return ax_read_free(reader, old_address);
+        }
+        reader->counts[AX_READ_FAILED_REALLOCS]++;
+        return AX_OK;
+    }
+    const uint32_t object = (uint32_t)slot->value;
+    if (new_address != old_address) {
+        if (ax_idmap_find(&reader->live, new_address)) {
+            return ax_read_drop(reader, AX_DROPPED_REALLOC_TO_LIVE, AX_ERR_EVENT_OBJECT,
+                                "realloc to an address of another live object: expected one that "
+                                "is not live");
+        }
+        /* The entry removed leaves the room for the one added. */
+        ax_idmap_remove(&reader->live, slot);
+        ax_idmap_add(&reader->live, new_address, object);
+    }
+    return append(reader, AX_OP_REALLOC, object, size_bytes, 0);
+}
+
+/* ---- lines ------------------------------------------------------------------------------------
+ */
+
+static int read_line(ax_reader *reader, const char *p, const char *end)
+{
+    reader->counts[AX_READ_LINES]++;
+    if (end > p && end[-1] == '\r') {
+        end--;
+    }
+    reader->line = p;
+    reader->line_end = end;
+    if ((size_t)(end - p) > AX_LINE_BYTES) {
+        return ax_read_syntax(reader, "expected a line of at most 65536 bytes");
+    }
+    return reader->format == AX_READ_AOSP ? ax_aosp_line(reader, p, end)
+                                          : ax_mtrace_line(reader, p, end);
+}
+
+/* Keeps the start of a line. What is too long to be a line is refused as soon as that is known, and
+ * under `skip` its rest is passed over. */
+static int carry(ax_reader *reader, const char *bytes, size_t length)
+{
+    /* Two more than a line: the return that may end it, and one to see that it is too long. */
+    const size_t most = AX_LINE_BYTES + 2;
+    const size_t taken = length < most - reader->carried ? length : most - reader->carried;
+    if (taken == 0) {
+        return AX_OK;
+    }
+    if (reader->carried + taken > reader->carry_capacity) {
+        size_t capacity = 0;
+        int status =
+            ax_grow_capacity(reader->carry_capacity, reader->carried + taken, 1, &capacity);
+        if (status == AX_OK) {
+            status = ax_grow_array(&reader->resizer, &reader->carry, capacity, 1);
+        }
+        if (status != AX_OK) {
+            return refuse(reader, status, NULL);
+        }
+        reader->carry_capacity = capacity;
+    }
+    memcpy(reader->carry + reader->carried, bytes, taken);
+    reader->carried += taken;
+    if (reader->carried == most) {
+        reader->in_long_line = 1;
+        reader->carried = 0;
+        return read_line(reader, reader->carry, reader->carry + most);
+    }
+    return AX_OK;
+}
+
+static int feed(ax_reader *reader, const char *p, const char *end)
+{
+    while (p < end) {
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = newline ? newline : end;
+        int status = AX_OK;
+        if (!reader->in_long_line) {
+            if (newline && reader->carried == 0 && (size_t)(stop - p) < AX_LINE_BYTES + 2) {
+                status = read_line(reader, p, stop);
+            } else {
+                status = carry(reader, p, (size_t)(stop - p));
+                if (status == AX_OK && newline && !reader->in_long_line) {
+                    const size_t length = reader->carried;
+                    reader->carried = 0;
+                    status = read_line(reader, reader->carry, reader->carry + length);
+                }
+            }
+        }
+        if (status != AX_OK) {
+            return status;
+        }
+        if (!newline) {
+            break;
+        }
+        reader->in_long_line = 0;
+        p = newline + 1;
+    }
+    return AX_OK;
+}
+
+int ax_reader_feed(ax_reader *reader, const char *bytes, size_t length)
+{
+    if (reader->state != AX_READER_READING) {
+        return ax_fail(&reader->detail, AX_ERR_STATE, "the reader is finished", 0, 0, 0, 0);
+    }
+    const int status = feed(reader, bytes, bytes + length);
+    /* The caller's bytes are not ours to look at any longer. */
+    reader->line = reader->line_end = "";
+    return status;
+}
+
+/* Gives back the room for further events; where that is refused, the column keeps it. */
+static void trim(ax_reader *reader, void *column, int present, size_t item_bytes)
+{
+    if (present && reader->columns.events > 0) {
+        ax_grow_array(&reader->resizer, column, reader->columns.events, item_bytes);
+    }
+}
+
+static void trim_columns(ax_reader *reader)
+{
+    ax_read_columns *c = &reader->columns;
+    trim(reader, &c->op, c->op != NULL, sizeof *c->op);
+    trim(reader, &c->object, c->object != NULL, sizeof *c->object);
+    trim(reader, &c->size_bytes, c->size_bytes != NULL, sizeof *c->size_bytes);
+    trim(reader, &c->thread, c->thread != NULL, sizeof *c->thread);
+    trim(reader, &c->time_ns, c->time_ns != NULL, sizeof *c->time_ns);
+    trim(reader, &c->align_log2, c->align_log2 != NULL, sizeof *c->align_log2);
+}
+
+int ax_reader_finish(ax_reader *reader)
+{
+    int status = AX_OK;
+    if (reader->state != AX_READER_READING) {
+        return ax_fail(&reader->detail, AX_ERR_STATE, "the reader is finished", 0, 0, 0, 0);
+    }
+    if (reader->carried > 0) {
+        status = read_line(reader, reader->carry, reader->carry + reader->carried);
+        reader->carried = 0;
+    }
+    if (status == AX_OK && reader->format == AX_READ_MTRACE) {
+        status = ax_mtrace_finish(reader);
+    }
+    if (status != AX_OK) {
+        return status;
+    }
+    /* Only the columns outlive the reading. */
+    ax_idmap_free(&reader->live, &reader->resizer);
+    ax_resizer_free(&reader->resizer, reader->carry);
+    reader->carry = NULL;
+    reader->line = reader->line_end = "";
+    trim_columns(reader);
+    reader->state = AX_READER_FINISHED;
+    return AX_OK;
+}

@@ -1,0 +1,606 @@
+"""Traces: the ordered allocation events of one run, as columns.
+
+>>> import pyallocx as px
+>>> trace = px.Trace(
+...     op=[px.OP_ALLOC, px.OP_ALLOC, px.OP_FREE, px.OP_REALLOC],
+...     object=[0, 1, 0, 1],
+...     size_bytes=[48, 8, 0, 16],
+... )
+>>> trace
+Trace(4 events, 2 objects)
+>>> trace.summary()["peak_live_bytes"]
+56
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import json
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from pyallocx._core import TraceCheck, TraceError, TraceSummary
+from pyallocx._progress import progress_bar
+
+__all__ = ["OP_ALLOC", "OP_DESTROY", "OP_FREE", "OP_REALLOC", "Trace", "load"]
+
+OP_ALLOC: Final = 0
+"""Makes an object: the k-th alloc makes object k."""
+OP_FREE: Final = 1
+"""Ends an object."""
+OP_REALLOC: Final = 2
+"""Gives an object another size; it stays the same object."""
+OP_DESTROY: Final = 3
+"""Ends an arena and every object that still lives in it; names no object (all bits one)."""
+
+FORMAT_VERSION: Final = 1
+
+COLUMN_DTYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "op": ("u1",),
+        "thread": ("u4",),
+        "object": ("u4", "u8"),
+        "size_bytes": ("u8",),
+        "align_log2": ("u1",),
+        "time_ns": ("u8",),
+        "key": ("u4",),
+        "arena": ("u4",),
+    }
+)
+"""The columns of a trace in the order of the file, each with the dtypes it may have."""
+
+REQUIRED_COLUMNS: Final = ("op", "object", "size_bytes")
+
+# A step of about 10 ms, so that Ctrl-C is answered at once.
+_STEP_EVENTS: Final = 1 << 20
+_LONG_EVENTS: Final = 50_000_000
+
+Array = npt.NDArray[np.unsignedinteger[Any]]
+
+
+def _integers(name: str, value: object, events: int | None) -> npt.NDArray[Any]:
+    """Turn a caller's column into a one-dimensional integer array of the right length."""
+    allowed = " or ".join(f"uint{8 * int(d[1])}" for d in COLUMN_DTYPES[name])
+    if value is None:
+        raise TypeError(f"column '{name}' is None, expected {allowed}")
+    array = np.asarray(value)
+    if array.size == 0 and not isinstance(value, np.ndarray):
+        array = array.astype(np.uint8)
+    if array.dtype.kind not in "ui":
+        raise TypeError(
+            f"column '{name}' has dtype {array.dtype}, expected integers that fit {allowed}"
+        )
+    if array.ndim != 1:
+        raise ValueError(f"column '{name}' has {array.ndim} dimensions, expected 1")
+    if events is not None and len(array) != events:
+        raise ValueError(f"column '{name}' has {len(array)} events, expected {events} as in 'op'")
+    return array
+
+
+def _owned_column(name: str, value: object, events: int | None) -> Array:
+    """Copy a caller's column into the dtype of the trace, refusing values that do not fit."""
+    array = _integers(name, value, events)
+    dtypes = COLUMN_DTYPES[name]
+    dtype = np.dtype(dtypes[-1])
+    if array.dtype.kind == "u" and f"u{array.dtype.itemsize}" in dtypes:
+        dtype = array.dtype.newbyteorder("=")
+    # In signed ids of objects, -1 is the natural way to write "none": all bits one.
+    lowest = -1 if name == "object" else 0
+    highest = int(np.iinfo(dtype).max)
+    if array.size and (int(array.min()) < lowest or int(array.max()) > highest):
+        wrong = (array < lowest) | (array > highest) if lowest == 0 else array < lowest
+        at = int(np.argmax(wrong))
+        raise ValueError(f"column '{name}' is {array[at]} at event {at}, allowed is 0 to {highest}")
+    owned: Array = array.astype(dtype, copy=True)
+    owned.setflags(write=False)
+    return owned
+
+
+def _shown_bytes(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            break
+        amount /= 1000
+    exact = f"{count:,} B"
+    return exact if unit == "B" else f"{amount:.3g} {unit} ({exact})"
+
+
+class Trace:
+    """The ordered allocation events of one run: immutable columns of equal length.
+
+    Parameters
+    ----------
+    op : array_like of int, shape (n,)
+        `OP_ALLOC`, `OP_FREE`, `OP_REALLOC` or `OP_DESTROY`.
+    object : array_like of int, shape (n,)
+        The object of each event. The k-th alloc makes object k; a realloc keeps its object; a
+        destroy has all bits one (in a signed column: -1). uint32 stays uint32, all else becomes
+        uint64.
+    size_bytes : array_like of int, shape (n,)
+        Request sizes of allocs and reallocs in bytes; 0 for other events, where nobody looks.
+    thread : array_like of int, shape (n,), optional
+        Dense thread numbers; all 0 where not given.
+    align_log2 : array_like of int, shape (n,), optional
+        Binary logarithms of the alignments asked for, 0 to 63; 0 where none was.
+    time_ns : array_like of int, shape (n,), optional
+        Times in nanoseconds, never decreasing.
+    key : array_like of int, shape (n,), optional
+        A type, a frame or a call site.
+    arena : array_like of int, shape (n,), optional
+        Dense arena numbers; in a free or realloc, of the arena that owns the object. A destroy
+        needs this column.
+    metadata : mapping, optional
+        Where the trace comes from: whatever JSON can hold.
+    progress : bool, optional
+        Whether to show a progress bar while checking. By default for long traces, where standard
+        error is a terminal.
+
+    Attributes
+    ----------
+    op : ndarray of uint8, shape (n,)
+    thread : ndarray of uint32, shape (n,)
+    object : ndarray of uint32 or uint64, shape (n,)
+    size_bytes : ndarray of uint64, shape (n,)
+    align_log2 : ndarray of uint8, shape (n,), or None
+    time_ns : ndarray of uint64, shape (n,), or None
+    key : ndarray of uint32, shape (n,), or None
+    arena : ndarray of uint32, shape (n,), or None
+    metadata : mapping
+
+    Raises
+    ------
+    TypeError
+        A column is None where it may not be, or does not hold integers.
+    ValueError
+        A column has another length than `op`, is not one-dimensional, or holds a value outside
+        the range of its dtype.
+    TraceError
+        The events break a rule of traces: an unknown operation, an object out of order, never
+        allocated or already dead, an arena that does not own the object, a time that runs
+        backwards. The message names the event.
+
+    Notes
+    -----
+    The columns are copied, so that nobody can change them afterwards. Two traces are equal where
+    their columns are; metadata does not count.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_n_objects",
+        "_summary",
+        "align_log2",
+        "arena",
+        "key",
+        "metadata",
+        "object",
+        "op",
+        "size_bytes",
+        "thread",
+        "time_ns",
+    )
+
+    op: npt.NDArray[np.uint8]
+    thread: npt.NDArray[np.uint32]
+    object: npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
+    size_bytes: npt.NDArray[np.uint64]
+    align_log2: npt.NDArray[np.uint8] | None
+    time_ns: npt.NDArray[np.uint64] | None
+    key: npt.NDArray[np.uint32] | None
+    arena: npt.NDArray[np.uint32] | None
+    metadata: Mapping[str, Any]
+    _n_objects: int
+    _summary: dict[str, int | None] | None
+
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        op: npt.ArrayLike,
+        object: npt.ArrayLike,
+        size_bytes: npt.ArrayLike,
+        *,
+        thread: npt.ArrayLike | None = None,
+        align_log2: npt.ArrayLike | None = None,
+        time_ns: npt.ArrayLike | None = None,
+        key: npt.ArrayLike | None = None,
+        arena: npt.ArrayLike | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        columns: dict[str, Array | None] = {"op": _owned_column("op", op, None)}
+        events = len(columns["op"]) if columns["op"] is not None else 0
+        columns["object"] = _owned_column("object", object, events)
+        columns["size_bytes"] = _owned_column("size_bytes", size_bytes, events)
+        optional = {
+            "thread": thread,
+            "align_log2": align_log2,
+            "time_ns": time_ns,
+            "key": key,
+            "arena": arena,
+        }
+        for name, value in optional.items():
+            columns[name] = None if value is None else _owned_column(name, value, events)
+        self._fill(columns, {} if metadata is None else metadata)
+        self._check(progress)
+
+    @classmethod
+    def _adopt(
+        cls,
+        columns: Mapping[str, Array | None],
+        metadata: Mapping[str, Any],
+        progress: bool | None,
+    ) -> Trace:
+        """Make a trace of columns that nobody else writes to, without copying; checked as ever."""
+        self = cls.__new__(cls)
+        self._fill(columns, metadata)
+        self._check(progress)
+        return self
+
+    @classmethod
+    def _restore(
+        cls, columns: Mapping[str, Array | None], metadata: Mapping[str, Any], n_objects: int
+    ) -> Trace:
+        """Undo `__reduce__`. The events were checked when the pickled trace was made."""
+        self = cls.__new__(cls)
+        self._fill(columns, metadata)
+        _set(self, "_n_objects", n_objects)
+        return self
+
+    def _fill(self, columns: Mapping[str, Array | None], metadata: Mapping[str, Any]) -> None:
+        for name in COLUMN_DTYPES:
+            column = columns.get(name)
+            if column is None and name == "thread":
+                # Not broadcast: the column must be contiguous. Untouched zeros cost no memory.
+                column = np.zeros(len(self.op), dtype=np.uint32)
+            if column is not None:
+                column.setflags(write=False)
+            _set(self, name, column)
+        # Through JSON: a deep copy, and a proof that the trace can be saved.
+        copied = json.loads(json.dumps(dict(metadata), allow_nan=False))
+        _set(self, "metadata", MappingProxyType(copied))
+        _set(self, "_n_objects", 0)
+        _set(self, "_summary", None)
+
+    def _walk_columns(self) -> tuple[Array | None, ...]:
+        return (
+            self.op,
+            self.object,
+            self.size_bytes,
+            self.thread,
+            self.key,
+            self.arena,
+            self.time_ns,
+        )
+
+    def _check(self, progress: bool | None) -> None:
+        check = TraceCheck(*self._walk_columns())
+        self._walk(check, "checking", progress)
+        if self.align_log2 is not None and len(self) and int(self.align_log2.max()) > 63:
+            at = int(np.argmax(self.align_log2 > 63))
+            raise TraceError(
+                f"event {at}: align_log2 is {self.align_log2[at]}, allowed are 0 to 63"
+            )
+        _set(self, "_n_objects", check.objects())
+
+    def _walk(self, walker: TraceCheck | TraceSummary, doing: str, progress: bool | None) -> None:
+        events = len(self)
+        bar = progress_bar(events, doing, " events", wanted=progress, long=events >= _LONG_EVENTS)
+        try:
+            done = 0
+            while done < events:
+                now = walker.step(_STEP_EVENTS)
+                bar.update(now - done)
+                done = now
+        finally:
+            bar.close()
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"a Trace is immutable: cannot set '{name}'")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Trace is immutable: cannot delete '{name}'")
+
+    def __copy__(self) -> Trace:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Trace:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns = {
+            # A memory-mapped column travels as what it holds: the file may not be there.
+            name: None if column is None else np.asarray(column)
+            for name, column in self.columns().items()
+        }
+        metadata = copy.deepcopy(dict(self.metadata))
+        return type(self)._restore, (columns, metadata, self._n_objects)
+
+    def columns(self) -> dict[str, Array | None]:
+        """Return all columns by name, None where unknown.
+
+        Returns
+        -------
+        dict
+            The columns themselves, read-only, in the order of the file.
+        """
+        return {name: getattr(self, name) for name in COLUMN_DTYPES}
+
+    @property
+    def n_objects(self) -> int:
+        """The number of objects, which is the number of allocs."""
+        return self._n_objects
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, Trace):
+            return NotImplemented
+        if len(self) != len(other) or self._n_objects != other._n_objects:
+            return False
+        for name, mine in self.columns().items():
+            theirs = getattr(other, name)
+            if mine is None or theirs is None:
+                if mine is not theirs:
+                    return False
+            elif mine.dtype == theirs.dtype:
+                if not np.array_equal(mine, theirs):
+                    return False
+            elif not _same_objects(self, other):
+                return False
+        return True
+
+    def summary(self) -> dict[str, int | None]:
+        """Return what there is to know about the trace in numbers.
+
+        Returns
+        -------
+        dict
+            Flat and fit for JSON; the trace is walked once, then remembered.
+
+            ``events``, ``allocs``, ``frees``, ``reallocs``, ``destroys``
+                Events, in all and by operation.
+            ``objects``
+                Objects, as many as allocs.
+            ``threads``, ``arenas``, ``keys``
+                How many different ones occur; ``keys`` is None without a column of keys, and a
+                trace without arenas counts as one arena.
+            ``distinct_sizes``, ``largest_size_bytes``
+                Of the request sizes of allocs and reallocs.
+            ``allocated_bytes``
+                The sum of the request sizes of all allocs and reallocs.
+            ``peak_live_bytes``, ``peak_live_objects``, ``peak_event``
+                The largest sum of the request sizes of live objects; the live objects at that
+                moment; the event after which it was first reached (None without events).
+            ``most_live_objects``
+                The largest number of live objects, whenever that was.
+            ``live_bytes_end``, ``live_objects_end``
+                What is still live after the last event.
+            ``cross_thread_frees``
+                Frees by another thread than the one that allocated the object or, where it was
+                reallocated, did so last.
+            ``first_time_ns``, ``last_time_ns``, ``duration_ns``
+                None without times or without events.
+
+        Raises
+        ------
+        OverflowError
+            A sum of sizes does not fit 64 bits.
+        """
+        if self._summary is None:
+            walker = TraceSummary(*self._walk_columns())
+            self._walk(walker, "summing up", None)
+            totals: dict[str, int | None] = {"events": len(self), **walker.totals()}
+            first, last = totals.pop("first_time_ns"), totals.pop("last_time_ns")
+            timed = self.time_ns is not None and len(self) > 0
+            if self.key is None:
+                totals["keys"] = None
+            if not len(self):
+                totals["peak_event"] = None
+            totals["first_time_ns"] = first if timed else None
+            totals["last_time_ns"] = last if timed else None
+            totals["duration_ns"] = (last or 0) - (first or 0) if timed else None
+            _set(self, "_summary", totals)
+        assert self._summary is not None
+        return dict(self._summary)
+
+    def save(self, path: str | os.PathLike[str], compress: bool = True) -> None:
+        """Write the trace to an ``.npz`` file.
+
+        The file holds one ``.npy`` member per column and ``metadata.json``; ``numpy.load`` reads
+        the columns. It is written beside `path` and then renamed, so that `path` is either the old
+        file or the whole new one.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to; the name is taken as it is.
+        compress : bool, default True
+            False makes a file that `load` maps into memory instead of reading it.
+
+        Raises
+        ------
+        OSError
+            The file could not be written; `path` is as it was.
+        """
+        from pyallocx._tracefile import save
+
+        save(self, os.fspath(path), compress=compress)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self):,} events", f"{self._n_objects:,} objects"]
+        known = [
+            n for n in ("align_log2", "time_ns", "key", "arena") if getattr(self, n) is not None
+        ]
+        if known:
+            parts.append(f"with {' '.join(known)}")
+        origin = self.metadata.get("file")
+        if isinstance(origin, str):
+            parts.append(f"from {origin!r}")
+        return f"Trace({', '.join(parts)})"
+
+    def _size_bars(self) -> str:
+        """Return a bar for each power of two of request sizes, as HTML."""
+        counts = np.zeros(65, dtype=np.int64)
+        for start in range(0, len(self), _STEP_EVENTS):
+            part = slice(start, start + _STEP_EVENTS)
+            asked = (self.op[part] == OP_ALLOC) | (self.op[part] == OP_REALLOC)
+            sizes = self.size_bytes[part][asked]
+            # frexp of a double is one too many just below large powers of two: 2**53 - 1 is exact.
+            exponents = np.frexp(sizes.astype(np.float64))[1]
+            counts += np.bincount(exponents, minlength=65)[:65]
+        if not counts.any():
+            return ""
+        rows = []
+        occupied = np.flatnonzero(counts)
+        for exponent in range(int(occupied[0]), int(occupied[-1]) + 1):
+            count = int(counts[exponent])
+            low = 0 if exponent == 0 else 1 << (exponent - 1)
+            label = "0" if exponent == 0 else f"{low:,} to {(1 << exponent) - 1:,}"
+            width = 100 * count / int(counts.max())
+            rows.append(
+                f'<tr><td style="text-align:right">{label}</td>'
+                f'<td style="text-align:right">{count:,}</td>'
+                f'<td style="text-align:left;width:16em"><div style="background:#4c78a8;'
+                f'height:0.8em;width:{width:.1f}%"></div></td></tr>'
+            )
+        return (
+            "<table><thead><tr><th>request size in bytes</th><th>requests</th><th></th></tr>"
+            f"</thead><tbody>{''.join(rows)}</tbody></table>"
+        )
+
+    def _repr_html_(self) -> str:
+        try:
+            s = self.summary()
+        except OverflowError:
+            return f"<code>{html.escape(repr(self))}</code>"
+        n = {name: value or 0 for name, value in s.items()}
+        events = ", ".join(
+            f"{n[name]:,} {name}"
+            for name in ("allocs", "frees", "reallocs", "destroys")
+            if n[name] or name != "destroys"
+        )
+        rows = [
+            ("events", f"{n['events']:,}: {events}"),
+            (
+                "peak live",
+                f"{_shown_bytes(n['peak_live_bytes'])} in {n['peak_live_objects']:,} objects",
+            ),
+            (
+                "live at end",
+                f"{_shown_bytes(n['live_bytes_end'])} in {n['live_objects_end']:,} objects",
+            ),
+            ("allocated in all", _shown_bytes(n["allocated_bytes"])),
+            (
+                "request sizes",
+                f"{n['distinct_sizes']:,} different, "
+                f"largest {_shown_bytes(n['largest_size_bytes'])}",
+            ),
+            ("threads", f"{n['threads']:,}, {n['cross_thread_frees']:,} frees across threads"),
+        ]
+        if self.arena is not None:
+            rows.append(("arenas", f"{n['arenas']:,}"))
+        if self.key is not None:
+            rows.append(("keys", f"{n['keys']:,}"))
+        if s["duration_ns"] is not None:
+            rows.append(("duration", f"{s['duration_ns'] / 1e9:,.6g} s"))
+        dropped = self.metadata.get("dropped")
+        if isinstance(dropped, dict) and dropped:
+            rows.append(("dropped", ", ".join(f"{v} {k}" for k, v in dropped.items())))
+        body = "".join(
+            f'<tr><th style="text-align:left">{label}</th>'
+            f'<td style="text-align:left">{html.escape(text)}</td></tr>'
+            for label, text in rows
+        )
+        origin = self.metadata.get("file")
+        title = f"Trace of {origin}" if isinstance(origin, str) else "Trace"
+        return (
+            f"<div><strong>{html.escape(title)}</strong><table><tbody>{body}</tbody></table>"
+            f"{self._size_bars()}</div>"
+        )
+
+
+# The one door past __setattr__, for Trace alone.
+_set = object.__setattr__
+
+
+def _same_objects(one: Trace, other: Trace) -> bool:
+    """Whether two object columns of different widths name the same objects."""
+    narrow, wide = one.object, other.object
+    if narrow.dtype.itemsize > wide.dtype.itemsize:
+        narrow, wide = wide, narrow
+    none = one.op == OP_DESTROY
+    return bool(np.array_equal(narrow[~none], wide[~none]))
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    on_error: str = "raise",
+    format: str | None = None,
+    member: str | None = None,
+    progress: bool | None = None,
+) -> Trace:
+    """Read a trace from a file, whatever known format it is in.
+
+    The format is recognised by content, never by name: the ``.npz`` files of `Trace.save`, the
+    text of Android's memory_replay (``aosp``) and of glibc's mtrace (``mtrace``), and any of these
+    inside gzip or a zip with one member, nested or not. Text is read in pieces; nothing is unpacked
+    as a whole into memory. Columns that an ``.npz`` holds uncompressed are mapped into memory, so
+    that a trace may be larger than memory; such a file must not be changed while the trace lives.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    on_error : {"raise", "skip"}, default "raise"
+        What to do about a line that the format does not allow and about an event that cannot be
+        (a free of what is not live, an allocation at a live address): raise `TraceError`, or drop
+        it and count it in ``metadata["dropped"]`` by kind. Has no bearing on ``.npz``.
+    format : {"npz", "aosp", "mtrace"}, optional
+        Insist on a format instead of recognising it.
+    member : str, optional
+        The member to read of a zip that has several.
+    progress : bool, optional
+        Whether to show a progress bar. By default for large files, where standard error is a
+        terminal.
+
+    Returns
+    -------
+    Trace
+        Its metadata says where it comes from. After text: ``format_version``, ``reader``, ``file``
+        (base name), ``member`` where in a zip, ``counts`` (what was met beside events, such as
+        ``frees_of_null``, ``failed_allocs``, ``times_raised``), ``dropped``, and for ``aosp``
+        ``tids``, the thread number in the file of each dense thread. Kinds that did not occur are
+        left out.
+
+    Raises
+    ------
+    OSError
+        The file does not exist, is a directory or cannot be read.
+    TraceError
+        The file is empty, of no known format, truncated or damaged, or breaks a rule. The message
+        names the file, and the line where there are lines.
+    ValueError
+        `on_error` or `format` is none of the above, or `member` is given and the file is no zip.
+
+    Notes
+    -----
+    ``aosp``: an event keeps its place in the file; its time is its start, raised to the latest
+    start before it, since starts of different threads need not be in order. An alignment that is
+    not a power of two is raised to the next. ``mtrace``: programs free what they allocated before
+    tracing began, so that real files often need ``on_error="skip"``.
+    """
+    from pyallocx._tracefile import load as load_file
+
+    return load_file(
+        os.fspath(path), on_error=on_error, format=format, member=member, progress=progress
+    )
