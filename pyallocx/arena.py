@@ -1,8 +1,8 @@
 """Arenas with keyed free lists: live on real memory, or replayed over a trace.
 
-The live `Arena` and every replay run the same C code (``csrc/core/arena.c``). A sweep over byte cuts is
-answered by a model of it that computes all thresholds in one pass (``csrc/core/curve.h`` tells how); the
-tests hold the two equal, counter by counter.
+The live `Arena` and every replay run the same C code (``csrc/core/arena.c``). A sweep over byte cuts
+is answered by a model of it that computes all thresholds in one pass (``csrc/core/curve.h`` tells
+how); the tests hold the two equal, counter by counter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SLICE_EVENTS = 1 << 21
 
 
 def _whole(low: int, high: int, *, infinite: bool = False) -> Callable[[object], object]:
-    """Return a check that a value is a whole number in a range, or infinity where that is allowed."""
+    """Return a check for whole numbers of a range, and infinity where that is allowed."""
 
     def check(value: object) -> object:
         if infinite and isinstance(value, float) and value == math.inf:
@@ -174,7 +174,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
 )
 
-# Parameters that only mean something to a replay, and those that only mean something to live memory.
+# Parameters that mean nothing to live memory.
 _REPLAY_ONLY = ("max_object_bytes", "arena_by")
 # What each policy looks at; a cell's other policy parameters cannot change its result.
 _READ_BY: dict[str, tuple[str, ...]] = {

@@ -1,1 +1,1 @@
-"""Pure-Python twins of the allocators: the oracle of the property tests, readable as explanation."""
+"""Pure-Python twins of the allocators: oracle of the property tests, readable as explanation."""

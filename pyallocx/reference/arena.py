@@ -1,7 +1,7 @@
 """The arena in plain Python: slow, short, and meant to be read.
 
-It is the oracle of the property tests and says the same thing as ``csrc/core/arena.c`` without any of
-its speed: every total is recomputed from the lists whenever it is asked for.
+It is the oracle of the property tests and says the same thing as ``csrc/core/arena.c`` without any
+of its speed: every total is recomputed from the lists whenever it is asked for.
 
 Objects are numbered in the order in which the chunks handed them out, so "the same memory again" is
 "the same number again".
@@ -298,7 +298,7 @@ class Arenas:
             case "age":
                 free_list.empty_since = self.operations + 1
             case "budget":
-                held = sum(l.buffer_bytes for l in self.lists.values() if l.in_budget)
+                held = sum(x.buffer_bytes for x in self.lists.values() if x.in_budget)
                 free_list.in_budget = held + free_list.buffer_bytes <= self.budget_bytes
                 return free_list.in_budget
         return True
@@ -320,7 +320,7 @@ class Arenas:
                     self.resize(free_list, 0)
 
     def nearest(self, wanted: int, free_list: FreeList) -> int:
-        """Return the buffer, at most as large as now, nearest to `wanted` entries and large enough."""
+        """Return the buffer nearest to `wanted` entries, large enough and no larger than now."""
         sizes = [(0, 0), *ladder(self.header, self.width)]
         fitting = [
             (abs(room - wanted), -size, size)

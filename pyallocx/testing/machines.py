@@ -190,14 +190,14 @@ class ArenaMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(choice=st.integers(0, 99))
     def free_under_another_key(self, choice: int) -> None:
-        """A wrong key is refused and nothing changes."""
+        """See a wrong key refused, and nothing change."""
         name, key, _, handle, _ = self.live[choice % len(self.live)]
         self.unchanged(InvalidFree, lambda: self.arenas[name].free(key + 1, handle))
 
     @precondition(lambda self: self.dead)
     @rule(choice=st.integers(0, 99))
     def free_again(self, choice: int) -> None:
-        """A handle that was freed is refused, whether or not its memory was handed out again."""
+        """See a freed handle refused, whether or not its memory was handed out again."""
         name, key, handle = self.dead[choice % len(self.dead)]
         self.unchanged(InvalidFree, lambda: self.arenas[name].free(key, handle))
         self.unchanged(InvalidFree, lambda: self.arenas[name].view(handle))
@@ -205,14 +205,14 @@ class ArenaMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.live and len(self.arenas) > 1)
     @rule(choice=st.integers(0, 99))
     def free_in_another_arena(self, choice: int) -> None:
-        """A handle of another arena is refused."""
+        """See a handle of another arena refused."""
         name, key, _, handle, _ = self.live[choice % len(self.live)]
         other = next(n for n in self.arenas if n != name)
         self.unchanged(InvalidFree, lambda: self.arenas[other].free(key, handle))
 
     @rule(choice=st.integers(0, 99), key=st.integers(0, 2))
     def ask_another_size(self, choice: int, key: int) -> None:
-        """A key that has a size keeps it."""
+        """See that a key that has a size keeps it."""
         key %= len(self.keys)
         name = self.pick(choice)
         used = any(
@@ -230,7 +230,7 @@ class ArenaMachine(RuleBasedStateMachine):
         n=st.integers(1, 2),
     )
     def backing_fails(self, choice: int, key: int, books: bool, freeing: bool, n: int) -> None:
-        """A call that the backing refuses changes nothing, and works afterwards."""
+        """See that a call that the backing refuses changes nothing, and works afterwards."""
         name = self.pick(choice)
         key %= len(self.keys)
         if freeing and not self.live:

@@ -1,7 +1,7 @@
-"""The plain-Python twin behind the interface of `pyallocx.Arena`, and arenas that are wrong on purpose.
+"""The plain-Python twin behind the interface of `pyallocx.Arena`, and its wrong sisters.
 
-A test that cannot fail proves nothing. Each class in `wrong_arenas` has one mistake that somebody made or
-could make; a machine that does not catch it is not worth running.
+A test that cannot fail proves nothing. Each class in `wrong_arenas` has one mistake that somebody
+made or could make; a machine that does not catch it is not worth running.
 """
 
 from __future__ import annotations
