@@ -7,6 +7,7 @@ made or could make; a machine that does not catch it is not worth running.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +36,8 @@ class ReferenceArena:
     twin: type[Arenas] = Arenas
 
     def __init__(self, *, share: ReferenceArena | None = None, **params: Any) -> None:
-        self.arenas = share.arenas if share else self.twin(**params)
-        self.names = share.names if share else itertools.count()
+        self.arenas: Arenas = share.arenas if share else self.twin(**params)
+        self.names: Iterator[int] = share.names if share else itertools.count()
         self.memory: dict[int, tuple[int, bytearray]] = share.memory if share else {}
         self.name = next(self.names)
         self.sizes: dict[int, int] = {}
