@@ -443,7 +443,7 @@ def _read_column(
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _read_npy_header(member: IO[bytes], column: str, label: str) -> tuple[int, np.dtype[Any]]:
+def _read_npy_header(member: zipfile.ZipExtFile, column: str, label: str) -> tuple[int, np.dtype[Any]]:
     try:
         version = np.lib.format.read_magic(member)
         if version != (1, 0):
