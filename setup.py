@@ -9,7 +9,9 @@ Switches, all environment variables:
 
 import os
 import sysconfig
+import tomllib
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -22,24 +24,16 @@ macros: list[tuple[str, str | None]] = []
 if limited:
     macros.append(("Py_LIMITED_API", "0x030B0000"))
 
+flags = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["pyallocx"]
 compile_args = ["-std=c11", "-O2", "-fvisibility=hidden"]
 link_args: list[str] = []
 if os.environ.get("PYALLOCX_WERROR"):
-    compile_args += [
-        "-Wall",
-        "-Wextra",
-        "-Wconversion",
-        "-Wshadow",
-        "-Wcast-qual",
-        "-Wmissing-prototypes",
-        "-Werror",
-    ]
+    compile_args += flags["warnings"]
 if os.environ.get("PYALLOCX_DEBUG"):
     macros.append(("AX_DEBUG", "1"))
 if os.environ.get("PYALLOCX_SANITIZE"):
-    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-    compile_args += [*flags, "-fno-omit-frame-pointer", "-g", "-O1"]
-    link_args += flags
+    compile_args += [*flags["sanitizers"], "-g", "-O1"]
+    link_args += flags["sanitizers"]
 
 setup(
     ext_modules=[

@@ -1,6 +1,9 @@
 """pyallocx: replay real allocation traces under every allocator policy."""
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
+from pyallocx.arena import Arena, ArenaReplay, replay_arena
+from pyallocx.sweep import Control, SweepCancelled, sweep
+from pyallocx.table import SweepResult
 from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
 
 __all__ = [
@@ -8,10 +11,17 @@ __all__ = [
     "OP_DESTROY",
     "OP_FREE",
     "OP_REALLOC",
+    "Arena",
+    "ArenaReplay",
+    "Control",
     "CorruptionError",
     "InvalidFree",
     "PoisonError",
+    "SweepCancelled",
+    "SweepResult",
     "Trace",
     "TraceError",
     "load",
+    "replay_arena",
+    "sweep",
 ]

@@ -5,6 +5,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdatomic.h>
+
 #include "../core/status.h"
 
 typedef struct module_state {
@@ -12,7 +14,10 @@ typedef struct module_state {
     PyObject *PoisonError;
     PyObject *TraceError;
     PyObject *CorruptionError;
+    PyObject *Arena_type;
     PyObject *Handle_type;
+    PyObject *View_type;
+    atomic_ullong arenas_made; /* numbers arenas, so that a handle knows its own */
     PyObject *Column_type;
 } module_state;
 

@@ -3,6 +3,12 @@
 
 #include <string.h>
 
+/* PyErr_Format of CPython 3.11 knows no hexadecimal wider than int but that of pointers. */
+static void *hex(uint64_t number)
+{
+    return (void *)(uintptr_t)number;
+}
+
 PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
 {
     const char *text = ax_status_text(status);
@@ -23,8 +29,7 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
     case AX_ERR_STALE:
     case AX_ERR_DOUBLE_FREE:
     case AX_ERR_WRONG_KEY:
-        return PyErr_Format(state->InvalidFree, "%s (address 0x%llx)", what,
-                            (unsigned long long)d->value);
+        return PyErr_Format(state->InvalidFree, "%s (address %p)", what, hex(d->value));
     case AX_ERR_WRONG_SIZE:
         return PyErr_Format(PyExc_ValueError,
                             "key %llu holds objects of %llu bytes, asked for %llu bytes",
@@ -33,9 +38,8 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
     case AX_ERR_POISON:
         return PyErr_Format(
             state->PoisonError,
-            "free object at 0x%llx was written to: at byte offset %llu wanted 0x%llx, found 0x%llx",
-            (unsigned long long)d->high, (unsigned long long)d->where, (unsigned long long)d->low,
-            (unsigned long long)d->value);
+            "free object at %p was written to: at byte offset %llu wanted %p, found %p",
+            hex(d->high), (unsigned long long)d->where, hex(d->low), hex(d->value));
     case AX_ERR_CORRUPT:
         return PyErr_Format(state->CorruptionError, "%s: found %llu, expected %llu (at %llu)", what,
                             (unsigned long long)d->value, (unsigned long long)d->low,

@@ -29,7 +29,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->PoisonError);
     Py_VISIT(state->TraceError);
     Py_VISIT(state->CorruptionError);
+    Py_VISIT(state->Arena_type);
     Py_VISIT(state->Handle_type);
+    Py_VISIT(state->View_type);
     Py_VISIT(state->Column_type);
     return 0;
 }
@@ -41,7 +43,9 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->PoisonError);
     Py_CLEAR(state->TraceError);
     Py_CLEAR(state->CorruptionError);
+    Py_CLEAR(state->Arena_type);
     Py_CLEAR(state->Handle_type);
+    Py_CLEAR(state->View_type);
     Py_CLEAR(state->Column_type);
     return 0;
 }

@@ -1,0 +1,173 @@
+"""What a sweep says, in words: which cells matter, and what each saves and costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyallocx.table import SweepResult
+from pyallocx.units import column_unit, format_bytes, format_count
+
+__all__ = ["Tradeoff", "cell_name", "column_label", "explain", "format_value", "tradeoffs"]
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """One noteworthy cell against the cell with the most churn.
+
+    Attributes
+    ----------
+    index : int
+        Row of the result.
+    name : str
+        Why it is noteworthy: ``"knee"``, or the name of a landmark.
+    saved : float
+        Calls saved, as a fraction of the calls of the baseline.
+    paid : float
+        Wastage added, in the unit of `x`.
+    """
+
+    index: int
+    name: str
+    saved: float
+    paid: float
+
+
+def format_value(column: str, value: object, infinity: str = "inf") -> str:
+    """Write a value with the unit its column's name states."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if column_unit(column) == "bytes":
+        return format_bytes(value, infinity)
+    text = format_count(value, infinity)
+    return f"{text} ns" if column_unit(column) == "ns" else text
+
+
+def column_label(result: SweepResult, column: str, *, unit: bool = False) -> str:
+    """Return the words for a column: the system's own, else its name without the unit."""
+    words: str = result.metadata.get("labels", {}).get(column) or " ".join(
+        word for word in column.split("_") if word not in ("bytes", "ns")
+    )
+    stated = column_unit(column)
+    return f"{words} ({stated})" if unit and stated else words
+
+
+def cell_name(result: SweepResult, index: int, infinity: str = "inf") -> str:
+    """Return what tells a row from the others: ``retain_bytes 2 KiB, policy age``."""
+    row = result[index]
+    varied = [k for k in result.grid_keys if len(set(map(str, result[k]))) > 1]
+    return ", ".join(
+        f"{key} {format_value(key, row[key], infinity)}" for key in varied or result.grid_keys
+    )
+
+
+def find_cell(result: SweepResult, where: Mapping[str, Any]) -> int | None:
+    """Return the first measured row whose parameters have these values; defaults count."""
+    fixed = result.metadata.get("fixed", {})
+    for index, row in enumerate(result):
+        known = fixed | {key: row[key] for key in result.grid_keys}
+        if row.get("status", "ok") == "ok" and all(known.get(k) == v for k, v in where.items()):
+            return index
+    return None
+
+
+def noteworthy(result: SweepResult, x: str, y: str) -> list[tuple[int, str]]:
+    """Return rows worth a mark, and why: the knee, then the landmarks in the grid."""
+    marks: dict[int, str] = {}
+    try:
+        marks[result._knee_index(x, y)] = "knee"
+    except ValueError:
+        return []
+    for where, name in result.metadata.get("landmarks", []):
+        index = find_cell(result, where)
+        if index is not None:
+            marks[index] = f"{marks[index]}, {name}" if index in marks else name
+    return list(marks.items())
+
+
+def baseline(result: SweepResult, x: str, y: str) -> int:
+    """Return the measured row with the most churn, of several the one with the least wastage."""
+    xs, ys = result[x], result[y]
+    usable = [i for i in result._ok_indices() if math.isfinite(xs[i]) and math.isfinite(ys[i])]
+    return min(usable, key=lambda i: (-ys[i], xs[i], i))
+
+
+def tradeoffs(result: SweepResult, x: str | None = None, y: str | None = None) -> list[Tradeoff]:
+    """Compare the knee and the landmarks with the cell of the most churn.
+
+    Parameters
+    ----------
+    result : SweepResult
+        A sweep.
+    x, y : str, optional
+        Wastage and churn; by default the system's.
+
+    Returns
+    -------
+    list of Tradeoff
+        Empty if nothing was measured. The baseline itself is left out.
+    """
+    x, y = x or result.x, y or result.y
+    marks = noteworthy(result, x, y)
+    if not marks:
+        return []
+    base = result[baseline(result, x, y)]
+    found = []
+    for index, name in marks:
+        row = result[index]
+        if row[y] < base[y]:
+            saved = (base[y] - row[y]) / base[y] if base[y] > 0 else math.nan
+            found.append(Tradeoff(index, name, saved, row[x] - base[x]))
+    return found
+
+
+def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> list[str]:
+    """Return one plain sentence per trade-off.
+
+    Examples
+    --------
+    >>> res = SweepResult(
+    ...     {"keep_bytes": [0, 256, 4096], "waste_bytes": [0, 900, 9000], "calls": [5000, 40, 30]},
+    ...     grid_keys=["keep_bytes"], system="demo", x="waste_bytes", y="calls",
+    ... )
+    >>> print(explain(res)[0])
+    keep_bytes 256 B (knee): 99.2 % fewer calls than keep_bytes 0 B (5,000 -> 40), +900 B of waste.
+    """
+    x, y = x or result.x, y or result.y
+    found = tradeoffs(result, x, y)
+    if not found:
+        return ["No measured cell saves anything over another."] if len(result.ok) else []
+    base_index = baseline(result, x, y)
+    base = result[base_index]
+    sentences = []
+    for trade in found:
+        row = result[trade.index]
+        before, after = (format_value(y, r[y]) for r in (base, row))
+        sentences.append(
+            f"{cell_name(result, trade.index)} ({trade.name}): {percent(trade.saved)} fewer "
+            f"{column_label(result, y)} than {cell_name(result, base_index)} "
+            f"({before} -> {after}), {signed(x, trade.paid)} of {column_label(result, x)}."
+        )
+    return sentences
+
+
+def percent(fraction: float) -> str:
+    """Write a fraction as a percentage that is 100 only if it is all."""
+    value = 100 * fraction
+    if value in (0, 100) or 1 <= value <= 99:
+        return f"{value:.0f} %"
+    for digits in (1, 2):
+        text = f"{value:.{digits}f}"
+        if float(text) not in (0, 100):
+            return f"{text} %"
+    return "under 0.01 %" if value < 1 else "over 99.99 %"
+
+
+def signed(column: str, value: float) -> str:
+    """Write a difference with its sign and unit."""
+    text = format_value(column, value)
+    return text if text.startswith("-") else "+" + text

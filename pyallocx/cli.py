@@ -1,0 +1,440 @@
+"""The command line: one verb per step of the loop.
+
+Exit codes: 0; 1 something was found wrong (a bad trace, a failed cell); 2 the command was used
+wrongly; 130 Ctrl-C; 141 the reader of the output went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pyallocx._core import TraceError
+from pyallocx.answer import column_label, explain, format_value
+from pyallocx.render import render_text
+from pyallocx.sweep import Parameter, SweepSystem, resolve_system, sweep
+from pyallocx.table import SweepResult
+from pyallocx.units import column_unit, format_bytes, format_count
+
+__all__ = ["SYSTEMS", "main"]
+
+SYSTEMS: Mapping[str, object] = {"arena": "pyallocx.arena:Arena"}
+"""What can be swept: the name of a system, and where its class is (imported when asked for)."""
+
+_SHIPPED = "shipped:"
+
+OpenTrace = Callable[[str | None, str], tuple[str, Any]]
+
+
+class _UsageError(Exception):
+    """The command was used wrongly: exit 2."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any) -> None:
+        # An abbreviated flag would change its meaning when a system gains a parameter.
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(f"{message} (see {self.prog} --help)")
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    registry: Mapping[str, object] = SYSTEMS,
+    open_trace: OpenTrace | None = None,
+) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; by default those of the process.
+    registry : mapping, optional
+        Systems that can be swept: name to a class, a SweepSystem, or a text ``"module:name"``.
+    open_trace : callable, optional
+        From a TRACE argument (None for the default) and ``"raise"`` or ``"skip"`` to a name and a
+        trace.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # Names in traces can be anything; a terminal that cannot show them must not end the run.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments, registry, open_trace or _open_trace)
+        sys.stdout.flush()
+    except _UsageError as exc:
+        return _complain(exc, 2)
+    except BrokenPipeError:
+        # Python would flush again at exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except TraceError as exc:
+        return _complain(exc, 1)
+    except OSError as exc:
+        return _complain(_os_error_text(exc), 2)
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as exc:  # argparse, after --help and --version
+        return int(exc.code or 0)
+    return code
+
+
+def _complain(message: object, code: int) -> int:
+    print(f"pyallocx: error: {message}", file=sys.stderr)
+    return code
+
+
+def _os_error_text(exc: OSError) -> str:
+    return f"{exc.filename}: {exc.strerror}" if exc.filename and exc.strerror else str(exc)
+
+
+def _run(argv: list[str], registry: Mapping[str, object], open_trace: OpenTrace) -> int:
+    options = _build_parser(argv, registry).parse_args(argv)
+    run: Callable[[argparse.Namespace, OpenTrace], int] = options.run
+    return run(options, open_trace)
+
+
+def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> _Parser:
+    parser = _Parser(
+        prog="pyallocx",
+        description="Replay allocation traces under allocator policies, and choose.",
+    )
+    parser.add_argument("--version", action="version", version=f"pyallocx {_version()}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+
+    sweeper = verbs.add_parser(
+        "sweep",
+        help="replay a trace under every cell of a parameter grid",
+        description="Replay a trace under every cell of a parameter grid. "
+        "The parameters of a system: pyallocx sweep SYSTEM --help.",
+    )
+    systems = sweeper.add_subparsers(metavar="SYSTEM", required=True)
+    # Only the system that is asked for is imported.
+    asked = argv[1] if len(argv) > 1 and argv[0] == "sweep" else None
+    for name, where in registry.items():
+        description = "Each parameter takes one value, or a comma list that is swept."
+        one = systems.add_parser(name, description=description)
+        if name == asked:
+            _add_sweep_flags(one, _import_system(where))
+
+    info = verbs.add_parser("info", help="describe a trace", description="Describe a trace.")
+    _add_trace(info)
+    info.add_argument("--json", action="store_true", help="print JSON only")
+    info.set_defaults(run=_info)
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("pyallocx")
+
+
+def _import_system(where: object) -> object:
+    if not isinstance(where, str):
+        return where
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "trace",
+        nargs="?",
+        metavar="TRACE",
+        help=f"a trace file, or {_SHIPPED}NAME; by default the first shipped trace",
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="what to do with impossible events: stop (the default), or drop and count them",
+    )
+
+
+def _add_sweep_flags(parser: argparse.ArgumentParser, system: object) -> None:
+    resolved = resolve_system(system)
+    _add_trace(parser)
+    grid = parser.add_argument_group("parameters")
+    for parameter in resolved.parameters:
+        grid.add_argument(
+            parameter.flag,
+            dest=f"grid_{parameter.name}",
+            metavar="A,B,...",
+            help=_parameter_help(parameter, resolved.default_grid.get(parameter.name)),
+        )
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print only a JSON list of rows")
+    output.add_argument("--csv", metavar="FILE", help="write the table")
+    output.add_argument("--plot", metavar="FILE", help="write the picture (png, svg, pdf)")
+    output.add_argument("--x", metavar="COL", help=f"wastage column (default {resolved.x})")
+    output.add_argument("--y", metavar="COL", help=f"churn column (default {resolved.y})")
+    output.add_argument("--jobs", metavar="N", help="threads (default: one per core)")
+    output.add_argument("--no-progress", action="store_true", help="no bar on the terminal")
+    parser.set_defaults(run=_sweep, system=system)
+
+
+def _parameter_help(parameter: Parameter, swept: Sequence[object] | None) -> str:
+    text = parameter.help
+    if parameter.choices:
+        text += f"; one of {', '.join(parameter.choices)}"
+    text += f" (default {parameter.default}"
+    if swept:
+        text += f"; without any parameter {','.join(map(str, swept))}"
+    # argparse formats help with %.
+    return f"{text})".replace("%", "%%")
+
+
+def _parse_grid(options: argparse.Namespace, system: SweepSystem) -> dict[str, Any]:
+    """Return the grid of the flags in the order of the command line's help; checked, so exit 2."""
+    grid: dict[str, Any] = {}
+    for parameter in system.parameters:
+        text: str | None = getattr(options, f"grid_{parameter.name}")
+        if text is None:
+            continue
+        values = []
+        for item in text.split(","):
+            try:
+                if not item.strip():
+                    raise ValueError(f"an empty value in {text!r}")
+                values.append(parameter.validate(parameter.parse(item.strip())))
+            except (TypeError, ValueError) as exc:
+                raise _UsageError(f"{parameter.flag}: {exc}") from exc
+        grid[parameter.name] = values
+    return grid
+
+
+def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
+    system = resolve_system(options.system)
+    grid = _parse_grid(options, system)
+    known = [*grid, *system.default_grid, *system.columns]
+    for flag in ("x", "y"):
+        column = getattr(options, flag)
+        if column is not None and column not in known:
+            raise _UsageError(f"--{flag}: no column {column!r}; there are {', '.join(known)}")
+    jobs = _parse_jobs(options.jobs)
+    # A long run must not end in a file that cannot be written.
+    for target in (options.csv, options.plot):
+        if target is not None:
+            _check_target(target)
+    if options.plot is not None:
+        _check_picture(options.plot)
+
+    name, trace = open_trace(options.trace, options.on_error)
+    with ThreadPoolExecutor(jobs, "pyallocx-sweep") as executor:
+        result = sweep(
+            options.system,
+            trace,
+            executor=executor,
+            progress=False if options.no_progress else None,
+            **grid,
+        )
+    result = _with_axes(result, options.x or system.x, options.y or system.y, name)
+    written = []
+    if options.csv is not None:
+        result.to_csv(options.csv)
+        written.append(f"table: {options.csv}")
+    if options.plot is not None and len(result.ok):
+        result.plot(path=options.plot)
+        written.append(f"picture: {options.plot}")
+    if options.json:
+        print(result.to_json())
+    else:
+        explainer = getattr(system, "explain", explain)
+        _print_sweep(result, name, trace, grid, explainer(result), written)
+    return _report_failures(result)
+
+
+def _parse_jobs(text: str | None) -> int | None:
+    if text is None:
+        return os.cpu_count()
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise _UsageError(f"--jobs: {text!r} is not a number of threads, 1 or more")
+    return int(text)
+
+
+def _check_target(target: str) -> None:
+    path = Path(target)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a directory", target)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such directory", str(path.parent))
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot be written", target)
+
+
+def _check_picture(target: str) -> None:
+    try:
+        from pyallocx.plot import picture_format
+
+        picture_format(target)
+    except ImportError:
+        raise _UsageError("--plot needs matplotlib: pip install 'pyallocx[plot]'") from None
+    except ValueError as exc:
+        raise _UsageError(f"--plot: {exc}") from exc
+
+
+def _with_axes(result: SweepResult, x: str, y: str, name: str) -> SweepResult:
+    """Return the table with the axes and the name of the trace of this command line."""
+    metadata = result.metadata
+    metadata["trace"]["name"] = name
+    columns = {column: result[column].tolist() for column in result.columns}
+    try:
+        renamed = SweepResult(
+            columns,
+            grid_keys=result.grid_keys,
+            system=result.system,
+            x=x,
+            y=y,
+            metadata=metadata,
+        )
+        renamed.pareto()
+        return renamed
+    except (TypeError, ValueError) as exc:
+        raise _UsageError(str(exc)) from exc
+
+
+def _print_sweep(
+    result: SweepResult,
+    name: str,
+    trace: Any,
+    grid: Mapping[str, object],
+    answer: Iterable[str],
+    written: Iterable[str],
+) -> None:
+    print(f"replayed: {_describe(name, trace)}")
+    fixed = result.metadata.get("fixed", {})
+    if fixed:
+        defaults = ", ".join(f"{k} {format_value(k, v)}" for k, v in fixed.items())
+        print(f"defaults: {defaults}")
+    if not grid:
+        print("no parameter was given: this is the default grid")
+    print(f"axes: {_axis(result, result.x)} (wastage) against {_axis(result, result.y)} (churn)")
+    print()
+    print(render_text(result))
+    print()
+    for line in (*answer, *written):
+        print(line)
+
+
+def _axis(result: SweepResult, column: str) -> str:
+    label = column_label(result, column, unit=True)
+    return column if label == column.replace("_", " ") else f"{column}, {label}"
+
+
+def _describe(name: str, trace: Any) -> str:
+    metadata = trace.metadata
+    parts = [name]
+    for key in ("command", "program"):
+        if metadata.get(key):
+            value = metadata[key]
+            text = value if isinstance(value, str) else " ".join(map(str, value))
+            parts.append(f"{key} {text}")
+            break
+    parts.append(f"{format_count(len(trace))} events")
+    return ", ".join(parts) + _dropped_note(trace)
+
+
+def _dropped(trace: Any) -> dict[str, int]:
+    """Return how many events of each kind were dropped when the trace was made."""
+    dropped = trace.metadata.get("dropped") or {}
+    counts = dropped if isinstance(dropped, Mapping) else {"events": dropped}
+    return {str(kind): int(count) for kind, count in counts.items() if count}
+
+
+def _dropped_note(trace: Any) -> str:
+    total = sum(_dropped(trace).values())
+    return f" ({format_count(total)} events of the file dropped)" if total else ""
+
+
+def _report_failures(result: SweepResult) -> int:
+    failed = [row["status"] for row in result if row["status"] != "ok"]
+    if not failed:
+        return 0
+    reasons = "; ".join(dict.fromkeys(status.removeprefix("error: ") for status in failed))
+    return _complain(f"{len(failed)} of {len(result)} cells failed: {reasons}", 1)
+
+
+def _open_trace(spec: str | None, on_error: str) -> tuple[str, Any]:
+    if spec is None or spec.startswith(_SHIPPED):
+        from pyallocx.data import load_shipped, shipped
+
+        names = shipped()
+        name = names[0] if spec is None else spec.removeprefix(_SHIPPED)
+        if name not in names:
+            raise _UsageError(f"no shipped trace {name!r}; there are {', '.join(names)}")
+        return name, load_shipped(name)
+    from pyallocx.trace import load
+
+    if not os.path.exists(spec):
+        raise FileNotFoundError(errno.ENOENT, "no such file", spec)
+    return os.path.basename(spec), load(spec, on_error=on_error)
+
+
+# The groups of `pyallocx info`; a key of the summary that none of them names comes last.
+_INFO_GROUPS = {
+    "events": ("events", "allocs", "frees", "reallocs", "destroys", "cross_thread_frees"),
+    "who": ("objects", "threads", "arenas", "keys"),
+    "sizes": ("distinct_sizes", "largest_size_bytes", "allocated_bytes"),
+    "live": ("peak_live_bytes", "peak_live_objects", "live_bytes_end", "live_objects_end"),
+    "time": ("duration_ns",),
+}
+
+
+def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
+    name, trace = open_trace(options.trace, options.on_error)
+    summary: dict[str, Any] = trace.summary()
+    metadata = dict(trace.metadata)
+    if options.json:
+        print(json.dumps({"trace": name, "summary": summary, "metadata": metadata}, indent=2))
+        return 0
+    print(f"trace: {name}")
+    grouped = {key for keys in _INFO_GROUPS.values() for key in keys}
+    groups = dict(_INFO_GROUPS) | {"more": tuple(k for k in summary if k not in grouped)}
+    for title, keys in groups.items():
+        present = [key for key in keys if key in summary]
+        if present:
+            print(f"\n{title}")
+            _print_pairs((key, _info_text(key, summary[key])) for key in present)
+    print("\nrecorded")
+    dropped = ", ".join(f"{format_count(n)} {kind}" for kind, n in _dropped(trace).items())
+    shown = {k: v for k, v in metadata.items() if k != "dropped"}
+    _print_pairs(
+        [("dropped events", dropped or "0")]
+        + [(k, v if isinstance(v, str) else json.dumps(v)) for k, v in shown.items()]
+    )
+    return 0
+
+
+def _print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    for key, text in pairs:
+        print(f"  {key:<20} {text}")
+
+
+def _info_text(key: str, value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    exact = format_count(value)
+    if column_unit(key) == "bytes":
+        human = format_bytes(value)
+        return human if value < 1024 else f"{exact} bytes ({human})"
+    if column_unit(key) == "ns":
+        return f"{exact} ns ({value / 1e9:.3g} s)"
+    return exact
+
+
+if __name__ == "__main__":
+    sys.exit(main())

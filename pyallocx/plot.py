@@ -1,0 +1,443 @@
+"""The picture of a sweep: what is wasted against what is called, one point per cell.
+
+matplotlib is imported inside the functions, so that the library works without it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from pyallocx.answer import (
+    baseline,
+    column_label,
+    format_value,
+    noteworthy,
+    percent,
+    signed,
+    tradeoffs,
+)
+from pyallocx.table import SweepResult
+from pyallocx.units import column_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.transforms import Bbox
+
+__all__ = ["picture_format", "plot_sweep"]
+
+# Colours that differ for colour-blind readers (Okabe and Ito 2008), and a marker each for print.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D1F")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_GREY = "#666666"
+_MARK_COLOUR = {"knee": "#B00020"}
+_LANDMARK_COLOUR = "#7A3E9D"
+_CALL_WORDS = {"calls", "mallocs", "reallocs", "frees", "maps", "unmaps", "protects"}
+# An axis is logarithmic when its largest value is at least this many times its smallest positive.
+_LOG_SPAN = 8
+
+
+@dataclass
+class _Series:
+    """Cells that differ only in the key whose value labels them."""
+
+    name: str
+    rows: list[int] = field(default_factory=list)
+
+
+def plot_sweep(
+    result: SweepResult,
+    x: str,
+    y: str,
+    *,
+    ax: Axes | None = None,
+    mark: Mapping[Any, str] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    title: str | None = None,
+) -> Axes:
+    """Draw `result`; see `SweepResult.plot`, which calls this."""
+    xs, ys = result._numbers(x), result._numbers(y)
+    drawn = [i for i in result._ok_indices() if math.isfinite(xs[i]) and math.isfinite(ys[i])]
+    if not drawn:
+        raise ValueError(f"no measured row has finite numbers in {x!r} and {y!r}")
+    own_figure = ax is None
+    if ax is None:
+        ax = _new_axes(path is None)
+    key, series = _split(result, drawn)
+
+    _set_scale(ax, "x", xs[drawn], binary=column_unit(x) == "bytes")
+    _set_scale(ax, "y", ys[drawn], binary=column_unit(y) == "bytes")
+    ax.xaxis.set_major_formatter(lambda v, _: format_value(x, _whole(v)))
+    ax.yaxis.set_major_formatter(lambda v, _: format_value(y, _whole(v)))
+    ax.set_xlabel(_axis_label(result, x), fontsize=10)
+    ax.set_ylabel(_axis_label(result, y), fontsize=10)
+    ax.grid(True, which="major", color="#E3E3E3", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+    front = result._front(x, y)
+    if len(front) > 1:
+        ax.plot(
+            xs[front],
+            ys[front],
+            color="#BBBBBB",
+            linewidth=5,
+            alpha=0.5,
+            zorder=1,
+            solid_joinstyle="round",
+            label="Pareto front",
+        )
+    for number, one in enumerate(series):
+        ax.plot(
+            xs[one.rows],
+            ys[one.rows],
+            color=_COLOURS[number % len(_COLOURS)],
+            marker=_MARKERS[number % len(_MARKERS)],
+            markersize=6,
+            linewidth=1.1,
+            zorder=3,
+            label=one.name,
+        )
+    marks = noteworthy(result, x, y)
+    if mark and key:
+        values = result[key].tolist()
+        marks += [(i, name) for i in drawn for value, name in mark.items() if values[i] == value]
+    names: dict[int, str] = {}
+    for index, name in marks:
+        names[index] = f"{names[index]}, {name}" if index in names else name
+    for index, name in names.items():
+        ax.plot(
+            xs[index],
+            ys[index],
+            marker="o",
+            markersize=14,
+            markerfacecolor="none",
+            markeredgewidth=2,
+            markeredgecolor=_mark_colour(name),
+            linestyle="none",
+            zorder=4,
+        )
+    _set_titles(ax, result, title, _answers(result, x, y))
+    if len(series) > 1 or (own_figure and len(front) > 1):
+        ax.legend(fontsize=8.5, frameon=False, loc="best")
+    if own_figure:
+        ax.margins(0.09, 0.1)
+    _Labels(ax, xs[drawn], ys[drawn]).place(_wanted_labels(result, key, series, xs, ys, names))
+    if path is not None:
+        _save(ax, path)
+    return ax
+
+
+def _new_axes(interactive: bool) -> Axes:
+    size = (8.4, 5.4)
+    if interactive:
+        # Only pyplot figures show themselves in notebooks and by plt.show().
+        import matplotlib.pyplot as plt
+
+        return plt.figure(figsize=size, layout="constrained").add_subplot()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure.add_subplot()
+
+
+def picture_format(path: str | os.PathLike[str]) -> str:
+    """Return the picture format that the suffix of `path` names; png without one.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    ValueError
+        If matplotlib cannot write it.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    suffix = os.path.splitext(path)[1].lstrip(".").lower() or "png"
+    supported = FigureCanvasAgg.get_supported_filetypes()
+    if suffix not in supported:
+        raise ValueError(f"no picture format {suffix!r}; there are {', '.join(sorted(supported))}")
+    return suffix
+
+
+def _save(ax: Axes, path: str | os.PathLike[str]) -> None:
+    from pyallocx._files import write_atomically
+
+    suffix = picture_format(path)
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    write_atomically(path, lambda stream: figure.savefig(stream, format=suffix, dpi=150))
+
+
+def _split(result: SweepResult, drawn: Sequence[int]) -> tuple[str | None, list[_Series]]:
+    """Choose the key whose values label the points; each combination of the others is a series."""
+    columns = {key: result[key].tolist() for key in result.grid_keys}
+    distinct = {key: len({str(values[i]) for i in drawn}) for key, values in columns.items()}
+    numeric = [key for key in columns if result[key].dtype.kind in "if" and distinct[key] > 1]
+    # A single cell is labelled by its first key; otherwise the longest numeric list wins.
+    candidates = numeric or [key for key in columns if distinct[key] > 1] or list(columns)
+    label_key = max(candidates, key=lambda key: distinct[key], default=None)
+    others = [key for key in columns if key != label_key and distinct[key] > 1]
+    series: dict[str, _Series] = {}
+    for i in drawn:
+        name = ", ".join(
+            str(columns[key][i])
+            if isinstance(columns[key][i], str)
+            else f"{key} {format_value(key, columns[key][i], '∞')}"
+            for key in others
+        )
+        series.setdefault(name, _Series(name or (label_key or result.system))).rows.append(i)
+    if label_key in numeric:
+        values = columns[label_key] if label_key else []
+        for one in series.values():
+            one.rows.sort(key=lambda i: values[i])
+    return label_key, list(series.values())
+
+
+def _whole(value: float) -> float:
+    return int(value) if value == int(value) else value
+
+
+def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool) -> None:
+    """Choose linear or symmetric-log, with ticks at round numbers of the unit.
+
+    Zero has a place on the symmetric-log axis: one step below the smallest positive value, however
+    small that is, so that no empty decades lie between them.
+    """
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    low, high = float(values.min()), float(values.max())
+    positive = values[values > 0]
+    if low < 0 or not len(positive) or high / float(positive.min()) < _LOG_SPAN:
+        steps = [1, 2, 4, 8, 10] if binary else [1, 2, 2.5, 5, 10]
+        axis.set_major_locator(
+            FixedLocator(_binary_ticks(low, high))
+            if binary and low >= 0 and high > low
+            else MaxNLocator(6, steps=steps, integer=True)
+        )
+        return
+    base = 2 if binary else 10
+    first = math.floor(math.log(float(positive.min()), base) + 1e-9)
+    last = math.ceil(math.log(high, base) - 1e-9)
+    set_scale = ax.set_xscale if which == "x" else ax.set_yscale
+    set_scale("symlog", base=base, linthresh=float(base) ** first, linscale=0.6)
+    step = max(1, math.ceil((last - first) / 8))
+    ticks = [float(base) ** power for power in range(first, last + 1, step)]
+    axis.set_major_locator(FixedLocator(([0.0] if low == 0 else []) + ticks))
+    axis.set_minor_locator(NullLocator())
+
+
+def _binary_ticks(low: float, high: float) -> list[float]:
+    step = 2.0 ** math.ceil(math.log2((high - low) / 6))
+    first = math.floor(low / step)
+    return [k * step for k in range(first, math.ceil(high / step) + 1)]
+
+
+def _axis_label(result: SweepResult, column: str) -> str:
+    unit = column_unit(column) or ("calls" if _CALL_WORDS & set(column.split("_")) else "count")
+    words = column_label(result, column)
+    return words if words.split()[-1] == unit else f"{words} [{unit}]"
+
+
+def _set_titles(ax: Axes, result: SweepResult, title: str | None, answers: list[str]) -> None:
+    if title is None:
+        trace = result.metadata.get("trace", {})
+        title = (
+            f"{result.system}: {trace['name']}, {trace['events']:,} events"
+            if trace
+            else (result.system)
+        )
+    ax.set_title("\n".join(answers), fontsize=9, loc="left", color="#333333")
+    figure = ax.get_figure()
+    if figure is not None and len(figure.axes) == 1:
+        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.02, ha="left")
+    else:
+        ax.set_title("\n".join([title, *answers]), fontsize=9, loc="left")
+
+
+def _answers(result: SweepResult, x: str, y: str) -> list[str]:
+    found = tradeoffs(result, x, y)
+    if not found:
+        return []
+    against = _short_name(result, baseline(result, x, y))
+    return [
+        f"{trade.name}, {_short_name(result, trade.index)}: {percent(trade.saved)} fewer "
+        f"{column_label(result, y)} than at {against}, for {signed(x, trade.paid)}"
+        for trade in found
+    ]
+
+
+def _short_name(result: SweepResult, index: int) -> str:
+    """Return the varied values of a row without their keys, as the labels of its point do."""
+    row = result[index]
+    varied = [k for k in result.grid_keys if len(set(map(str, result[k]))) > 1]
+    return " ".join(format_value(key, row[key], "∞") for key in varied)
+
+
+def _mark_colour(name: str) -> str:
+    return _MARK_COLOUR.get(name.split(",")[0], _LANDMARK_COLOUR)
+
+
+@dataclass
+class _Wanted:
+    x: float
+    y: float
+    text: str
+    colour: str
+    strong: bool
+
+
+def _wanted_labels(
+    result: SweepResult,
+    key: str | None,
+    series: Sequence[_Series],
+    xs: Any,
+    ys: Any,
+    names: Mapping[int, str],
+) -> list[_Wanted]:
+    """Return one label per distinct point; cells on one point share theirs."""
+    wanted = []
+    for number, one in enumerate(series):
+        colour = _COLOURS[number % len(_COLOURS)]
+        for rows in _coincident(one.rows, xs, ys):
+            found = [names[i] for i in rows if i in names]
+            text = _values_text(result, key, rows, len(rows) == len(one.rows)) if key else ""
+            if found:
+                text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
+                wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, _mark_colour(found[0]), True))
+            elif text:
+                wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, colour, False))
+    # The marked ones choose their places first.
+    return sorted(wanted, key=lambda label: not label.strong)
+
+
+def _coincident(rows: Sequence[int], xs: Any, ys: Any) -> Iterator[list[int]]:
+    places: dict[tuple[float, float], list[int]] = {}
+    for i in rows:
+        places.setdefault((float(xs[i]), float(ys[i])), []).append(i)
+    yield from places.values()
+
+
+def _values_text(result: SweepResult, key: str, rows: Sequence[int], whole_series: bool) -> str:
+    values = result[key].tolist()
+    texts = [format_value(key, _whole_cell(values[i]), "∞") for i in rows]
+    texts = list(dict.fromkeys(texts))
+    if len(texts) == 1:
+        return texts[0]
+    if whole_series:
+        return f"any {key}"
+    return f"{texts[0]} … {texts[-1]}"
+
+
+def _whole_cell(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class _Labels:
+    """Puts labels beside points where they cover no point, no other label and no edge."""
+
+    _TURNS = (45, 0, 90, 315, 135, 180, 225, 270, 22, 67, 338, 112, 292)
+    _REACH = (9, 14, 22, 34, 50, 70)
+
+    def __init__(self, ax: Axes, xs: Any, ys: Any) -> None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        self._ax = ax
+        figure = ax.get_figure(root=True)
+        assert figure is not None
+        # The layout must be final before anything is measured.
+        canvas = figure.canvas
+        if not hasattr(canvas, "get_renderer"):
+            canvas = FigureCanvasAgg(figure)
+        self._renderer = canvas.get_renderer()
+        figure.draw_without_rendering()
+        self._scale = figure.dpi / 72
+        self._points = ax.transData.transform(np.column_stack([xs, ys]))
+        self._taken: list[Bbox] = []
+        legend = ax.get_legend()
+        if legend is not None:
+            self._taken.append(legend.get_window_extent(self._renderer))
+
+    def place(self, wanted: Sequence[_Wanted]) -> None:
+        from matplotlib.patheffects import withStroke
+
+        for label in wanted:
+            text = self._ax.annotate(
+                label.text,
+                (label.x, label.y),
+                xytext=(0, 0),
+                textcoords="offset points",
+                fontsize=9.5 if label.strong else 8,
+                color=label.colour,
+                zorder=5,
+                fontweight="bold" if label.strong else "normal",
+                ha="center",
+                va="center",
+                path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            )
+            box = text.get_window_extent(self._renderer)
+            place = self._find(label, box.width, box.height)
+            if place is None:
+                # No room: an unmarked label is left out rather than drawn over another.
+                text.remove()
+                continue
+            (dx, dy), taken, far = place
+            text.set_position((dx / self._scale, dy / self._scale))
+            if far:
+                self._lead(label, dx, dy)
+            self._taken.append(taken)
+
+    def _find(
+        self, label: _Wanted, width: float, height: float
+    ) -> tuple[tuple[float, float], Bbox, bool] | None:
+        from matplotlib.transforms import Bbox
+
+        px, py = self._ax.transData.transform((label.x, label.y))
+        frame = self._ax.get_window_extent(self._renderer)
+        fallback = None
+        for reach in self._REACH if label.strong else self._REACH[:4]:
+            # A ring around a marked point needs more air.
+            away = (reach + (4 if label.strong else 0)) * self._scale
+            for turn in self._TURNS:
+                cos, sin = math.cos(math.radians(turn)), math.sin(math.radians(turn))
+                dx = cos * away + np.sign(round(cos, 6)) * width / 2
+                dy = sin * away + np.sign(round(sin, 6)) * height / 2
+                box = Bbox.from_bounds(px + dx - width / 2, py + dy - height / 2, width, height)
+                if (
+                    box.x0 < frame.x0
+                    or box.x1 > frame.x1
+                    or not (frame.y0 <= box.y0 and box.y1 <= frame.y1)
+                ):
+                    continue
+                spot = ((dx, dy), box, reach > self._REACH[1])
+                fallback = fallback or spot
+                if self._free(box):
+                    return spot
+        return fallback if label.strong else None
+
+    def _free(self, box: Any) -> bool:
+        pad = 4 * self._scale
+        if any(
+            box.x0 - pad < x < box.x1 + pad and box.y0 - pad < y < box.y1 + pad
+            for x, y in self._points
+        ):
+            return False
+        return not any(box.overlaps(other) for other in self._taken)
+
+    def _lead(self, label: _Wanted, dx: float, dy: float) -> None:
+        self._ax.annotate(
+            "",
+            (label.x, label.y),
+            xytext=(dx / self._scale * 0.75, dy / self._scale * 0.75),
+            textcoords="offset points",
+            zorder=2,
+            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
+        )

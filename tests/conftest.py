@@ -1,0 +1,43 @@
+"""What all tests share: hypothesis profiles, and where data and the source tree are."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# No profile has a deadline: the machines that run this are shared. Everything that hypothesis would
+# otherwise choose by itself where CI is set is said here.
+#
+# dev    random examples, other ones every time; failures are remembered
+# ci     the same examples every time, so that a run judges the change and not the draw; a failure
+#        prints the line that repeats it
+# quick  as ci with few examples: sanitizers, wheels
+# deep   random, for a night
+settings.register_profile("dev", deadline=None, derandomize=False, print_blob=True, max_examples=50)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=100
+)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
+settings.register_profile("deep", settings.get_profile("dev"), max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Directory of the real traces, which are too large for the repository."""
+    named = os.environ.get("PYALLOCX_SHARED_DATA")
+    path = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"no data in {path}; PYALLOCX_SHARED_DATA names it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root of the source tree, for tests of what is not part of the package."""
+    if not (ROOT / "setup.py").exists():
+        pytest.skip("not in a source tree")
+    return ROOT

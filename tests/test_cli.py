@@ -1,0 +1,233 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sweep_fakes import Fake, FakeSystem, FakeTrace
+
+from pyallocx import TraceError
+from pyallocx.cli import SYSTEMS, main
+
+HERE = Path(__file__).parent
+
+
+def open_fake(spec, on_error):
+    if spec == "bad":
+        raise TraceError("bad: line 3: expected a size")
+    if spec == "missing":
+        raise FileNotFoundError(2, "no such file", spec)
+    trace = FakeTrace()
+    if on_error == "skip":
+        trace.metadata["dropped"] = {"unknown frees": 1234, "double frees": 0}
+    return spec or "git.npz", trace
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*argv, registry=None):
+        code = main(argv, registry=registry or {"fake": Fake}, open_trace=open_fake)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_person_reads_trace_table_answer(run, tmp_path):
+    picture = tmp_path / "a.png"
+    code, out, err = run("sweep", "fake", "--plot", str(picture))
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "replayed: git.npz, command git log, 1,000 events"
+    assert "chunk_count 4" in lines[1]
+    order = [out.index(word) for word in ("replayed", "<- knee", "% fewer", f"picture: {picture}")]
+    assert order == sorted(order)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_is_all_there_is(run):
+    code, out, err = run("sweep", "fake", "x.npz", "--retain-bytes", "0,2KiB,inf", "--json")
+    rows = json.loads(out)
+    assert (code, err) == (0, "")
+    assert [row["retain_bytes"] for row in rows] == [0, 2048, "inf"]
+    assert list(rows[0]) == [
+        "retain_bytes", "pops", "list_frees", "overhead_bytes", "histogram", "status",
+    ]  # fmt: skip
+
+
+def test_the_grid_is_the_product(run):
+    _, out, _ = run(
+        "sweep", "fake", "--policy", "keep,cut", "--chunk-count", "1k", "--retain-bytes", "1, 2",
+        "--json", "--jobs", "1",
+    )  # fmt: skip
+    rows = json.loads(out)
+    cells = [(r["retain_bytes"], r["chunk_count"], r["policy"]) for r in rows]
+    assert cells == [(1, 1000, "keep"), (1, 1000, "cut"), (2, 1000, "keep"), (2, 1000, "cut")]
+
+
+def test_csv_and_other_axes(run, tmp_path):
+    table = tmp_path / "t.csv"
+    code, out, _ = run("sweep", "fake", "--csv", str(table), "--x", "pops", "--y", "overhead_bytes")
+    assert code == 0
+    assert f"table: {table}" in out
+    assert "axes: pops (wastage) against overhead_bytes" in out
+    assert len(table.read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "VERB"),
+        (["fly"], "fly"),
+        (["sweep"], "SYSTEM"),
+        (["sweep", "cars"], "cars"),
+        (["sweep", "fake", "--retain", "1"], "--retain"),
+        (
+            ["sweep", "fake", "--retain-bytes", "-1"],
+            "--retain-bytes: retain_bytes=-1: must be 0 to",
+        ),
+        (["sweep", "fake", "--retain-bytes", "1,,2"], "--retain-bytes: an empty value"),
+        (["sweep", "fake", "--retain-bytes", "1KB"], "2KiB"),
+        (["sweep", "fake", "--policy", "cutt"], "did you mean 'cut'"),
+        (["sweep", "fake", "--jobs", "0"], "1 or more"),
+        (["sweep", "fake", "--x", "nope"], "--x: no column 'nope'; there are"),
+        (["sweep", "fake", "--x", "histogram"], "does not hold numbers"),
+        (["sweep", "fake", "--plot", "a.xyz"], "--plot: no picture format 'xyz'"),
+        (["sweep", "fake", "--plot", "/nowhere/a.png"], "/nowhere: no such directory"),
+        (["sweep", "fake", "--csv", "/"], "/: is a directory"),
+        (["sweep", "fake", "missing"], "missing: no such file"),
+        (["info", "missing", "--json"], "missing: no such file"),
+        (["info", "x", "--on-error", "drop"], "drop"),
+    ],
+)
+def test_wrong_use_is_2(run, argv, words):
+    code, out, err = run(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("pyallocx: error: ")
+    assert words in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("verb", [["sweep", "fake"], ["info"]])
+def test_a_bad_trace_is_1(run, verb):
+    code, out, err = run(*verb, "bad")
+    assert (code, out, err) == (1, "", "pyallocx: error: bad: line 3: expected a size\n")
+
+
+def test_failed_cells_are_1_and_still_shown(run, tmp_path):
+    picture = tmp_path / "a.png"
+    argv = ["sweep", "fake", "--policy", "bad_group,cut", "--plot", str(picture)]
+    code, out, err = run(*argv)
+    assert code == 1
+    assert "error: OverflowError" in out
+    assert "1 of 2 cells failed: OverflowError: too much" in err
+    assert picture.exists()
+    code, out, _ = run(*argv, "--json")
+    assert code == 1
+    assert [row["status"][:5] for row in json.loads(out)] == ["error", "ok"]
+    code, out, _ = run("sweep", "fake", "--policy", "bad_group", "--plot", str(picture))
+    assert code == 1
+    assert "picture" not in out
+
+
+def test_help_and_version(run):
+    for argv in (["--help"], ["sweep", "--help"], ["info", "--help"]):
+        code, out, _ = run(*argv)
+        assert code == 0
+        assert "usage: pyallocx" in out
+    code, out, _ = run("sweep", "fake", "--help")
+    assert code == 0
+    assert "--retain-bytes A,B,..." in out
+    assert "100 % whole" in out
+    assert "0,64,2048,inf" in out
+    code, out, _ = run("--version")
+    assert code == 0
+    assert out.startswith("pyallocx 0")
+
+
+def test_only_the_system_asked_for_is_imported(run):
+    registry = {"fake": "sweep_fakes:Fake", "other": "no.such.module:Thing"}
+    code, _, _ = run("sweep", "fake", "--json", registry=registry)
+    assert code == 0
+    assert SYSTEMS["arena"] == "pyallocx.arena:Arena"
+
+
+def test_a_system_explains_itself(run):
+    class Talks(FakeSystem):
+        def explain(self, result):
+            return [f"{len(result)} answers"]
+
+    _, out, _ = run("sweep", "fake", registry={"fake": Talks()})
+    assert out.splitlines()[-1] == "4 answers"
+
+
+def test_info(run):
+    code, out, err = run("info", "git.npz")
+    assert (code, err) == (0, "")
+    assert "trace: git.npz" in out
+    assert "1,048,576 bytes (1 MiB)" in out
+    assert "2,500,000,000 ns (2.5 s)" in out
+    assert "unknown" in out
+    dropped = next(line for line in out.splitlines() if "dropped events" in line)
+    assert dropped.split() == ["dropped", "events", "0"]
+    _, out, _ = run("info", "git.npz", "--on-error", "skip")
+    assert "1,234 unknown frees" in out
+    _, out, _ = run("sweep", "fake", "--on-error", "skip")
+    assert "1,234 events of the file dropped" in out
+
+
+def test_info_json(run):
+    code, out, _ = run("info", "git.npz", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["trace"] == "git.npz"
+    assert answer["summary"] == FakeTrace().summary()
+    assert answer["metadata"] == FakeTrace().metadata
+
+
+SCRIPT = """
+import sys
+from pyallocx.cli import main
+from sweep_fakes import Fake, FakeTrace, SlowFake
+
+trace = FakeTrace(metadata={"program": "caf\\u00e9 \\u2713", "command": "caf\\u00e9"})
+registry = {"fake": Fake, "slow": SlowFake}
+sys.exit(main(registry=registry, open_trace=lambda spec, on_error: ("tr\\u00e4ce", trace)))
+"""
+
+
+def start(*argv, **more):
+    env = os.environ | {"PYTHONPATH": str(HERE)} | more.pop("env", {})
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *argv], env=env, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("env", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize("argv", [["sweep", "fake"], ["info"], ["sweep", "fake", "--json"]])
+def test_any_locale(env, argv):
+    out, err = start(*argv, env=env).communicate(timeout=60)
+    assert err == ""
+    assert out
+
+
+def test_ctrl_c_is_quiet_and_quick():
+    process = start("sweep", "slow")
+    # Long enough to be in the sweep on a busy machine; sooner is a Ctrl-C during imports.
+    time.sleep(4)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (130, "", "")
+    assert time.monotonic() - sent < 2
+
+
+def test_a_reader_that_leaves():
+    process = start("info")
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (141, "")

@@ -1,0 +1,168 @@
+import itertools
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from pyallocx import SweepResult
+
+matplotlib = pytest.importorskip("matplotlib")
+from matplotlib.figure import Figure  # noqa: E402
+
+
+def result(keep=(0, 16, 64, 256, 1024, 2048, 4096, math.inf), policies=(), zero=True, scale=1.0):
+    rows = []
+    for number, policy in enumerate(policies or ("cut",)):
+        for step, value in enumerate(keep):
+            calls = 0 if zero and step == len(keep) - 1 else int(4000 * scale / 2.2**step)
+            if policy == "all":
+                calls, step = 0, len(keep)
+            rows.append(
+                {
+                    "policy": policy,
+                    "keep_bytes": value,
+                    "waste_bytes": (3000 + 900 * step**1.7) * (1 + 0.3 * number),
+                    "list_frees": int(calls * (1 - 0.15 * number)),
+                    "status": "ok",
+                }
+            )
+    keys = ["policy", "keep_bytes"] if policies else ["keep_bytes"]
+    names = [*keys, "waste_bytes", "list_frees", "status"]
+    return SweepResult(
+        {name: [row[name] for row in rows] for name in names},
+        grid_keys=keys, system="demo", x="waste_bytes", y="list_frees",
+        metadata={
+            "trace": {"name": "git.npz", "events": 12345},
+            "landmarks": [({"keep_bytes": 2048}, "Firefox")],
+        },
+    )  # fmt: skip
+
+
+def new_ax():
+    return Figure(figsize=(8, 5)).add_subplot()
+
+
+def labels(ax):
+    return [text for text in ax.texts if text.get_text()]
+
+
+def boxes(ax):
+    renderer = ax.figure.canvas.get_renderer()
+    return [text.get_window_extent(renderer) for text in labels(ax)]
+
+
+CASES = {
+    "curve": result(),
+    "curve without zero": result(zero=False),
+    "many calls": result(scale=1e6),
+    "one cell": result(keep=(64,)),
+    "two cells": result(keep=(0, 64)),
+    "narrow": result(keep=(0, 64, 128), zero=False),
+    "policies": result(policies=("cut", "age", "all")),
+    "crowd": result(keep=tuple(range(0, 3000, 60)), policies=("cut", "age")),
+    "texts only": result(keep=(64,), policies=("cut", "age", "all")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_labels_never_touch(name, tmp_path):
+    path = tmp_path / "a.png"
+    ax = CASES[name].plot(path=path)
+    assert path.stat().st_size > 5000
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes(ax), 2))
+    frame = ax.get_window_extent()
+    for box in boxes(ax):
+        assert frame.x0 <= box.x0
+        assert box.x1 <= frame.x1
+        assert frame.y0 <= box.y0
+        assert box.y1 <= frame.y1
+
+
+def test_every_point_is_named_with_its_unit():
+    texts = {text.get_text() for text in labels(CASES["curve"].plot(ax=new_ax()))}
+    assert {"0 B", "16 B", "∞", "4 KiB", "Firefox: 2 KiB"} <= texts
+    assert sum(text.startswith("knee: ") for text in texts) == 1
+    assert len(texts) == 8
+
+
+def test_words_around_the_picture():
+    ax = CASES["curve"].plot(path="/dev/null")
+    assert ax.get_xlabel() == "waste [bytes]"
+    assert ax.get_ylabel() == "list frees [calls]"
+    assert "git.npz, 12,345 events" in ax.figure.get_suptitle()
+    answer = ax.get_title(loc="left")
+    assert "% fewer list frees than at 0 B, for +" in answer
+    assert "Firefox, 2 KiB" in answer
+    assert CASES["curve"].plot(path="/dev/null", title="mine").figure.get_suptitle() == "mine"
+
+
+def test_a_series_per_policy_and_one_label_where_all_cells_coincide():
+    ax = CASES["policies"].plot(ax=new_ax())
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["Pareto front", "cut", "age", "all"]
+    assert "any keep_bytes" in {text.get_text() for text in labels(ax)}
+    colours = {line.get_color() for line in ax.lines if line.get_label() in names[1:]}
+    assert len(colours) == 3
+
+
+def test_zero_calls_have_a_place_near_the_smallest_count():
+    ax = CASES["many calls"].plot(ax=new_ax())
+    assert ax.get_yscale() == "symlog"
+    ticks = ax.yaxis.get_majorticklocs()
+    assert ticks[0] == 0
+    smallest = min(v for v in CASES["many calls"]["list_frees"] if v > 0)
+    assert smallest / 10 < ticks[1] <= smallest
+    assert CASES["narrow"].plot(ax=new_ax()).get_yscale() == "linear"
+
+
+def test_marks_of_the_caller():
+    texts = [t.get_text() for t in labels(CASES["curve"].plot(ax=new_ax(), mark={16: "ours"}))]
+    assert "ours: 16 B" in texts
+
+
+def test_other_columns_and_no_numbers():
+    ax = CASES["curve"].plot("list_frees", "waste_bytes", ax=new_ax())
+    assert ax.get_xlabel() == "list frees [calls]"
+    with pytest.raises(ValueError, match="no measured row"):
+        CASES["curve"][:0].plot(ax=new_ax())
+    with pytest.raises(TypeError, match="numbers"):
+        CASES["policies"].plot("policy", ax=new_ax())
+
+
+def test_failed_rows_are_left_out(tmp_path):
+    res = SweepResult(
+        {"k": [1, 2], "a_bytes": [1, None], "b": [np.nan, 2], "status": ["ok", "error: x"]},
+        grid_keys=["k"], system="s", x="a_bytes", y="a_bytes",
+    )  # fmt: skip
+    res.plot(path=tmp_path / "a.svg")
+    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
+
+
+def test_an_unknown_format_leaves_no_file(tmp_path):
+    with pytest.raises(ValueError, match="no picture format 'xyz'"):
+        CASES["curve"].plot(path=tmp_path / "a.xyz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_for_a_file_touches_no_global_state(tmp_path):
+    import matplotlib.pyplot as plt
+
+    before = plt.get_fignums()
+    CASES["curve"].plot(path=tmp_path / "a.png")
+    assert plt.get_fignums() == before
+
+
+def test_without_a_file_it_is_a_pyplot_figure(monkeypatch):
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    ax = CASES["curve"].plot()
+    assert ax.figure.number in plt.get_fignums()
+    plt.close(ax.figure)
+
+
+def test_matplotlib_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pyallocx\[plot\]"):
+        CASES["curve"].plot(path="a.png")

@@ -1,0 +1,269 @@
+import io
+import itertools
+import math
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sweep_fakes import Fake, FakeSystem, FakeTrace, SlowFake
+
+import pyallocx as px
+from pyallocx.sweep import Parameter, SweepSystem, expand_grid, resolve_system
+
+
+class Inline(Executor):
+    """The smallest executor anyone could write."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as exc:
+            future.set_exception(exc)
+        return future
+
+
+def same(a, b):
+    return a.to_dicts() == b.to_dicts() and a.columns == b.columns
+
+
+def test_grid_comes_first_and_status_last():
+    res = px.sweep(Fake, FakeTrace(), policy="cut", retain_bytes=[0, 64])
+    assert res.columns == (
+        "policy", "retain_bytes", "pops", "list_frees", "overhead_bytes", "histogram", "status",
+    )  # fmt: skip
+    assert res.grid_keys == ("policy", "retain_bytes")
+    assert list(res["status"]) == ["ok", "ok"]
+    assert (res.x, res.y, res.system) == ("overhead_bytes", "list_frees", "fake")
+    meta = res.metadata
+    assert meta["fixed"] == {"chunk_count": 4}
+    assert meta["trace"] == {
+        "name": "git.npz", "program": "git", "command": "git log", "events": 1000,
+    }  # fmt: skip
+
+
+retains = st.lists(st.integers(0, 5000) | st.just(math.inf), min_size=1, max_size=5)
+counts = st.lists(st.integers(1, 9), min_size=1, max_size=3)
+policies = st.lists(st.sampled_from(["cut", "keep"]), min_size=1, max_size=3)
+
+
+@given(retains, counts, policies, st.permutations(["retain_bytes", "chunk_count", "policy"]))
+def test_rows_are_the_product_in_order_with_duplicates(retain, count, policy, order):
+    lists = {"retain_bytes": retain, "chunk_count": count, "policy": policy}
+    grid = {key: lists[key] for key in order}
+    res = px.sweep(Fake, FakeTrace(), executor=Inline(), **grid)
+    assert res.columns[:3] == tuple(order)
+    rows = [tuple(row[key] for key in order) for row in res]
+    assert rows == list(itertools.product(*grid.values()))
+    assert all(
+        row["overhead_bytes"] == 100 + 3 * min(row["retain_bytes"], 8192) for row in res.rows()
+    )
+
+
+def test_no_keyword_is_the_default_grid():
+    res = px.sweep(Fake, FakeTrace())
+    assert [row["retain_bytes"] for row in res] == [0, 64, 2048, math.inf]
+
+
+@pytest.mark.parametrize("values", [[0, 64], (0, 64), np.array([0, 64]), range(0, 128, 64)])
+def test_what_sweeps(values):
+    res = px.sweep(Fake, FakeTrace(), retain_bytes=values)
+    assert res["retain_bytes"].tolist() == [0, 64]
+    assert res["retain_bytes"].dtype == np.int64
+
+
+@pytest.mark.parametrize("value", [64, np.int64(64), np.array(64), 64.0])
+def test_what_is_fixed(value):
+    assert px.sweep(Fake, FakeTrace(), retain_bytes=value).rows()[0]["retain_bytes"] == 64
+
+
+@pytest.mark.parametrize(
+    ("grid", "error", "words"),
+    [
+        ({"retain_byte": [1]}, TypeError, "'retain_byte'.*'retain_bytes'.*chunk_count"),
+        ({"retain_bytes": []}, ValueError, "retain_bytes.*empty"),
+        ({"retain_bytes": np.zeros((2, 2))}, ValueError, "2 dimensions"),
+        ({"retain_bytes": {1, 2}}, TypeError, "set"),
+        ({"retain_bytes": iter([1])}, TypeError, "list_iterator"),
+        ({"retain_bytes": [0, -1]}, ValueError, "retain_bytes=-1: must be 0 to inf"),
+        ({"retain_bytes": [math.nan]}, ValueError, "nan"),
+        ({"retain_bytes": ["64"]}, TypeError, "'64'"),
+        ({"policy": ["cut", "kep"]}, ValueError, "'kep'.*cut, keep.*did you mean 'keep'"),
+    ],
+)
+def test_a_bad_grid_is_refused_before_anything_runs(grid, error, words):
+    class Never(FakeSystem):
+        def run(self, trace, cells, control):
+            raise AssertionError("ran")
+
+    with pytest.raises(error, match=words):
+        px.sweep(Never(), FakeTrace(), **grid)
+
+
+def test_what_cannot_be_swept():
+    for thing in (int, 3, "arena", FakeSystem):
+        with pytest.raises(TypeError, match="cannot be swept"):
+            px.sweep(thing, FakeTrace())
+    assert resolve_system(Fake) is Fake.__sweep__
+    assert isinstance(Fake.__sweep__, SweepSystem)
+
+
+def test_a_system_must_group_every_cell_once():
+    class Loses(FakeSystem):
+        def group(self, cells):
+            return [[0]]
+
+    with pytest.raises(RuntimeError, match="each of 4 cells once"):
+        px.sweep(Loses(), FakeTrace())
+
+
+@pytest.mark.parametrize("executor", [None, Inline()])
+def test_failures_are_rows(executor):
+    res = px.sweep(
+        Fake, FakeTrace(), executor=executor, retain_bytes=[0, 64],
+        policy=["cut", "bad_cell", "bad_group", "short", "no_column"],
+    )  # fmt: skip
+    status = {(row["policy"], row["retain_bytes"]): row["status"] for row in res}
+    assert status == {
+        ("cut", 0): "ok",
+        ("cut", 64): "ok",
+        ("bad_cell", 0): "error: MemoryError: no room",
+        ("bad_cell", 64): "ok",
+        ("bad_group", 0): "error: OverflowError: too much",
+        ("bad_group", 64): "error: OverflowError: too much",
+        ("short", 0): "error: RuntimeError: fake answered 1 of 2 cells",
+        ("short", 64): "error: RuntimeError: fake answered 1 of 2 cells",
+        ("no_column", 0): "error: fake answered without pops",
+        ("no_column", 64): "ok",
+    }
+    assert len(res.ok) == 4
+    assert np.isnan(res["pops"]).sum() == 6
+    assert res[4]["histogram"] is None
+
+
+def test_executors_agree():
+    grid = {"retain_bytes": [0, 64, math.inf], "policy": ["keep", "cut", "bad_group"]}
+    expected = px.sweep(Fake, FakeTrace(), executor=Inline(), **grid)
+    assert same(px.sweep(Fake, FakeTrace(), **grid), expected)
+    with ThreadPoolExecutor(2) as pool:
+        assert same(px.sweep(Fake, FakeTrace(), executor=pool, **grid), expected)
+        assert pool.submit(int).result() == 0, "a foreign executor stays open"
+    with ProcessPoolExecutor(2) as pool:
+        assert same(px.sweep(Fake, FakeTrace(), executor=pool, **grid), expected)
+
+
+def test_an_argument_that_cannot_be_pickled_is_a_failed_row():
+    class Local(FakeSystem):
+        pass
+
+    with ProcessPoolExecutor(1) as pool:
+        res = px.sweep(Local(), FakeTrace(), executor=pool, retain_bytes=0)
+    assert res[0]["status"].startswith("error: ")
+
+
+def test_a_broken_pool_does_not_hang():
+    with ProcessPoolExecutor(1) as pool:
+        with pytest.raises(Exception, match=r"terminated|broken"):
+            pool.submit(os._exit, 3).result()
+        with pytest.raises(Exception, match=r"terminated|broken|usable"):
+            px.sweep(Fake, FakeTrace(), executor=pool)
+
+
+def test_control_counts_cancels_and_pickles_fresh():
+    control = px.Control()
+    threads = [
+        threading.Thread(target=lambda: [control.advance(1) for _ in range(1000)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert control.events == 4000
+    control.check()
+    control.cancel()
+    assert control.cancelled
+    with pytest.raises(px.SweepCancelled):
+        control.check()
+    assert not pickle.loads(pickle.dumps(control)).cancelled
+
+
+def test_another_thread_can_cancel():
+    control = px.Control()
+    threading.Timer(0.2, control.cancel).start()
+    started = time.monotonic()
+    with pytest.raises(px.SweepCancelled):
+        px.sweep(SlowFake, FakeTrace(), control=control)
+    assert time.monotonic() - started < 10
+
+
+def test_a_worker_thread_can_sweep():
+    with ThreadPoolExecutor(1) as pool:
+        assert len(pool.submit(px.sweep, Fake, FakeTrace()).result()) == 4
+
+
+def test_no_bar_unless_it_is_a_terminal_or_asked_for(monkeypatch):
+    quick = FakeSystem(seconds=0.3)
+    for progress, system, shown in [
+        (None, FakeSystem(seconds=1.4), False),
+        (True, quick, False),
+        (True, FakeSystem(seconds=1.4), True),
+        (False, FakeSystem(seconds=1.4), False),
+    ]:
+        stream = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", stream)
+        # Two groups one after the other, so that there is something to show between.
+        with ThreadPoolExecutor(1) as pool:
+            px.sweep(
+                system, FakeTrace(), executor=pool, progress=progress, retain_bytes=0,
+                policy=["cut", "keep"],
+            )  # fmt: skip
+        assert ("events" in stream.getvalue()) is shown, (progress, system)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import pyallocx as px
+from sweep_fakes import FakeTrace, SlowFake
+
+def interrupt():
+    time.sleep(0.3)
+    global sent
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    px.sweep(SlowFake, FakeTrace(), policy=["cut", "keep", "bad_cell"])
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - sent)
+print("workers", sum(t.name.startswith("pyallocx") for t in threading.enumerate()))
+"""
+
+
+def test_ctrl_c_ends_within_a_second():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=25,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stderr == ""
+    words = done.stdout.split()
+    assert words[0] == "interrupted"
+    assert float(words[1]) < 1
+    assert words[2:] == ["workers", "0"]
+
+
+def test_parameter_flag_and_validation():
+    parameter = Parameter("retain_bytes", 0, int, "", check=FakeSystem.parameters[0].check)
+    assert parameter.flag == "--retain-bytes"
+    assert parameter.validate(np.float64(64.0)) == 64
+    assert expand_grid(FakeSystem(), {"retain_bytes": 5}) == {"retain_bytes": [5]}
