@@ -9,7 +9,9 @@ import json
 import os
 import pickle
 import struct
+import tempfile
 import threading
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trace_cases import columns_of, events, shared, summarise, traces
+from trace_cases import columns_of, events, summarise, traces
 
 import pyallocx as px
 from pyallocx import _core
@@ -35,7 +37,7 @@ def small(**changes: Any) -> px.Trace:
     return px.Trace(**(arguments | changes))
 
 
-# ---- making one -----------------------------------------------------------------------------------
+# ---- making one ---------------------------------------------------------------------------------
 
 
 def test_columns_have_the_dtypes_of_the_format() -> None:
@@ -63,7 +65,9 @@ def test_object_column_of_four_bytes_stays_so() -> None:
 
 
 def test_big_endian_and_narrow_columns_are_taken() -> None:
-    trace = small(size_bytes=np.array([10, 20, 30, 0], dtype=">u8"), op=np.array([0, 0, 2, 1], "i2"))
+    trace = small(
+        size_bytes=np.array([10, 20, 30, 0], dtype=">u8"), op=np.array([0, 0, 2, 1], "i2")
+    )
     assert trace == small()
     assert trace.size_bytes.dtype.isnative
 
@@ -113,7 +117,7 @@ def test_empty_trace() -> None:
         ({"object": [0, -2, 3, 4]}, ValueError, "'object' is -2 at event 1"),
         ({"thread": [0, 0, 2**32, 0]}, ValueError, "'thread' is 4294967296 at event 2"),
         ({"op": [0, 0, 2, 256]}, ValueError, "'op' is 256 at event 3"),
-        ({"size_bytes": [2**64, 0, 0, 0]}, TypeError, "dtype object"),
+        ({"size_bytes": [2**64, 0, 0, 0]}, ValueError, "holds a number that does not fit uint64"),
         ({"metadata": {"a": object()}}, TypeError, "JSON"),
         ({"metadata": {"a": float("nan")}}, ValueError, "JSON"),
     ],
@@ -152,7 +156,6 @@ def test_destroy_with_all_ones_in_both_widths() -> None:
     assert trace == px.Trace([A, D, A], [0, -1, 1], [5, 0, 6], arena=[3, 3, 3])
 
 
-@settings(deadline=None)
 @given(events(arenas=True), st.data())
 def test_any_changed_event_is_refused_or_still_valid(
     made: list[dict[str, int]], data: st.DataObject
@@ -194,10 +197,9 @@ def is_valid(made: list[dict[str, int]]) -> bool:
     return True
 
 
-# ---- what it can do -------------------------------------------------------------------------------
+# ---- what it can do -----------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(events(arenas=True))
 def test_summary_is_that_of_a_slow_walk(made: list[dict[str, int]]) -> None:
     trace = px.Trace(**columns_of(made, "thread", "arena", "key", "time_ns"))
@@ -230,7 +232,6 @@ def test_summary_that_overflows() -> None:
     assert "2 events" in trace._repr_html_()
 
 
-@settings(deadline=None)
 @given(traces())
 def test_pickle_and_copy(trace: px.Trace) -> None:
     for protocol in (2, pickle.HIGHEST_PROTOCOL):
@@ -261,7 +262,12 @@ def test_reprs() -> None:
     assert "50 B in 2 objects" in page
     assert "3 syntax" in page
     assert "16 to 31" in page
-    assert "<tr><td" in px.Trace([A] * 2, [0, 1], [0, 2**63])._repr_html_()
+    assert f"{2**62:,} to {2**63 - 1:,}" in px.Trace([A, A], [0, 1], [0, 2**62])._repr_html_()
+
+
+def test_lists_that_numpy_would_make_floats_of() -> None:
+    trace = px.Trace([A, A], [0, 1], [0, 2**64 - 1])
+    assert trace.size_bytes.tolist() == [0, 2**64 - 1]
 
 
 def test_progress_bar_only_where_wanted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +277,7 @@ def test_progress_bar_only_where_wanted(capsys: pytest.CaptureFixture[str]) -> N
     assert "checking" in capsys.readouterr().err
 
 
-# ---- the binding ----------------------------------------------------------------------------------
+# ---- the binding --------------------------------------------------------------------------------
 
 
 def test_walkers_refuse_wrong_columns() -> None:
@@ -326,10 +332,10 @@ def test_walker_in_a_cycle_is_collected() -> None:
     assert gc.collect() > 0
 
 
-# ---- its own file ---------------------------------------------------------------------------------
+# ---- its own file -------------------------------------------------------------------------------
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=traces(), compress=st.booleans())
 def test_round_trip(tmp_path: Path, trace: px.Trace, compress: bool) -> None:
     path = tmp_path / "trace.any"
@@ -474,12 +480,10 @@ def test_good_members_are_good(tmp_path: Path) -> None:
 
 def test_two_members_of_one_name(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
-    with (
-        pytest.warns(UserWarning, match="Duplicate"),
-        zipfile.ZipFile(path, "w") as archive,
-    ):
-        for name, data in [*GOOD.items(), *GOOD.items()]:
-            archive.writestr(name, data)
+    write_zip(path, GOOD)
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        archive.writestr("op.npy", GOOD["op.npy"])
     with pytest.raises(px.TraceError, match=r"two members are called 'op.npy'"):
         px.load(path)
 
@@ -499,7 +503,7 @@ def test_deflated_checksum_is_compared(tmp_path: Path) -> None:
         px.load(path)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     compress=st.booleans(),
     changes=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=8),
@@ -515,23 +519,20 @@ def test_damaged_npz_only_raises_trace_error(
         data[at % len(data)] = value
     path.write_bytes(data if cut is None else data[: cut % len(data)])
     try:
-        trace = px.load(path)
+        trace, message = px.load(path), None
     except px.TraceError as error:
-        assert "d.npz" in str(error)
+        trace, message = None, str(error)
+    if trace is None:
+        assert message is not None
+        assert "d.npz" in message
     else:
-        assert is_valid(
-            [
-                {"op": int(o), "object": int(i), "arena": 0, "time_ns": 0}
-                for o, i in zip(trace.op, trace.object, strict=True)
-            ]
-        )
+        # Checked once more by the constructor.
+        assert trace == px.Trace(**trace.columns())
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data())
 def test_truncated_at_any_byte(data: st.DataObject) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.npz"
         small().save(path, compress=data.draw(st.booleans()))
@@ -541,8 +542,8 @@ def test_truncated_at_any_byte(data: st.DataObject) -> None:
             px.load(path)
 
 
-def test_real_trace_survives_its_file(tmp_path: Path) -> None:
-    trace = px.load(shared("traces/recorded/git_log.zip"))
+def test_real_trace_survives_its_file(tmp_path: Path, shared_data: Path) -> None:
+    trace = px.load(shared_data / "traces/recorded/git_log.zip")
     for compress in (True, False):
         path = tmp_path / f"{compress}.npz"
         trace.save(path, compress=compress)

@@ -1,37 +1,19 @@
-"""Random valid traces, a short check of the rules in Python, and where the shared data lies."""
+"""Random valid traces, and their sums made the slow way."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 import pyallocx as px
-
-SHARED_DATA = Path(
-    os.environ.get("PYALLOCX_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
-)
-
-
-def shared(relative: str) -> Path:
-    """Return a file of the shared data, or skip the test."""
-    path = SHARED_DATA / relative
-    if not path.exists():
-        pytest.skip(f"no {relative} in the shared data")
-    return path
-
 
 SIZES = st.one_of(st.integers(0, 64), st.integers(0, 2**40))
 
 
 @st.composite
-def events(
-    draw: st.DrawFn, *, max_events: int = 40, arenas: bool = False
-) -> list[dict[str, int]]:
+def events(draw: st.DrawFn, *, max_events: int = 40, arenas: bool = False) -> list[dict[str, int]]:
     """Draw the events of a valid trace, a dict each."""
     made: list[dict[str, int]] = []
     live: dict[int, int] = {}
