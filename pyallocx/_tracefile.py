@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -165,7 +165,7 @@ def _damage(name: str, stream: _Stream | None = None) -> Iterator[None]:
         _raise_damaged(name, stream, error)
 
 
-def _raise_damaged(name: str, stream: _Stream | None, error: Exception) -> None:
+def _raise_damaged(name: str, stream: _Stream | None, error: Exception) -> NoReturn:
     where = f" after {stream.position:,} unpacked bytes" if stream is not None else ""
     raise TraceError(f"{name}: damaged or truncated{where}: {error}") from error
 
@@ -183,7 +183,8 @@ class _Loader:
         progress: bool | None,
     ) -> None:
         self.file = file
-        self.base_name = os.path.basename(path)
+        # A name that is no UTF-8 could be neither saved nor shown.
+        self.base_name = os.fsencode(os.path.basename(path)).decode(errors="replace")
         self.on_error = on_error
         self.format = format
         self.member = member
@@ -360,6 +361,8 @@ def _read_npz(
         return Trace._adopt(columns, metadata, progress)
     except TraceError as error:
         raise TraceError(f"{name}: {error}") from None
+    except RecursionError:
+        raise TraceError(f"{name}: metadata.json is nested too deeply") from None
 
 
 def _read_metadata(
@@ -372,7 +375,7 @@ def _read_metadata(
     try:
         metadata = json.loads(archive.read(info))
         # What cannot be written again (NaN, lone surrogates) is no JSON of ours.
-        json.dumps(metadata, allow_nan=False).encode()
+        json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{name}: metadata.json is no JSON: {error}") from None
     if not isinstance(metadata, dict):

@@ -277,8 +277,9 @@ class Trace:
             if column is not None:
                 column.setflags(write=False)
             _set(self, name, column)
-        # Through JSON: a deep copy, and a proof that the trace can be saved.
-        copied = json.loads(json.dumps(dict(metadata), allow_nan=False))
+        # Through JSON: a deep copy, and a proof that the trace can be saved and shown.
+        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
+        copied = json.loads(text.encode())
         _set(self, "metadata", MappingProxyType(copied))
         _set(self, "_n_objects", 0)
         _set(self, "_summary", None)
@@ -447,7 +448,7 @@ class Trace:
         """
         from pyallocx._tracefile import save
 
-        save(self, os.fspath(path), compress=compress)
+        save(self, os.fsdecode(path), compress=compress)
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} events", f"{self._n_objects:,} objects"]
@@ -616,5 +617,5 @@ def load(
     from pyallocx._tracefile import load as load_file
 
     return load_file(
-        os.fspath(path), on_error=on_error, format=format, member=member, progress=progress
+        os.fsdecode(path), on_error=on_error, format=format, member=member, progress=progress
     )

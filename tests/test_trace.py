@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import io
@@ -120,6 +121,7 @@ def test_empty_trace() -> None:
         ({"size_bytes": [2**64, 0, 0, 0]}, ValueError, "holds a number that does not fit uint64"),
         ({"metadata": {"a": object()}}, TypeError, "JSON"),
         ({"metadata": {"a": float("nan")}}, ValueError, "JSON"),
+        ({"metadata": {"a": "\ud800"}}, ValueError, "surrogates"),
     ],
 )
 def test_wrong_arguments(changes: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -458,6 +460,7 @@ def forged(shape: str, descr: str = "|u1", body: bytes = b"\0\1") -> bytes:
         ({"metadata.json": b"[" * 100_000}, "metadata.json is no JSON"),
         ({"metadata.json": b"\xff"}, "metadata.json is no JSON"),
         ({"metadata.json": b'{"format_version": 1, "a": NaN}'}, "metadata.json is no JSON"),
+        ({"metadata.json": b'{"format_version": 1, "a": "\\ud800"}'}, "metadata.json is no JSON"),
         ({"metadata.json": b"[]"}, "holds no object"),
         ({"metadata.json": b"{}"}, "expected format_version 1 to 1, found None"),
         ({"metadata.json": b'{"format_version": 2}'}, "expected format_version 1 to 1, found 2"),
@@ -471,6 +474,34 @@ def test_npz_that_lies(
     with pytest.raises(px.TraceError, match=message) as caught:
         px.load(path)
     assert "lie.npz" in str(caught.value)
+
+
+def test_deeply_nested_metadata(tmp_path: Path) -> None:
+    for depth in range(100, 1100, 7):
+        text = b'{"format_version": 1, "a": ' + b"[" * depth + b"]" * depth + b"}"
+        write_zip(tmp_path / "d", GOOD | {"metadata.json": text})
+        with contextlib.suppress(px.TraceError):
+            px.load(tmp_path / "d")
+
+
+def test_columns_in_the_other_byte_order(tmp_path: Path) -> None:
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        write_zip(tmp_path / "b", GOOD | {"size_bytes.npy": npy(np.array([8, 0], ">u8"))}, method)
+        loaded = px.load(tmp_path / "b")
+        assert loaded.size_bytes.tolist() == [8, 0]
+        assert loaded.size_bytes.dtype.isnative
+
+
+def test_name_that_is_no_text(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff.npz"
+    small().save(path)  # type: ignore[arg-type]
+    os.replace(path, path + b"2")
+    write_zip(tmp_path / "n", GOOD)
+    os.replace(tmp_path / "n", path)
+    loaded = px.load(path)  # type: ignore[arg-type]
+    assert loaded.metadata["file"] == "\ufffd.npz"
+    loaded.save(tmp_path / "again")
+    assert px.load(tmp_path / "again") == loaded
 
 
 def test_good_members_are_good(tmp_path: Path) -> None:
