@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Sequence
 from typing import Any, Self, final
 
@@ -14,7 +15,8 @@ class CorruptionError(RuntimeError): ...
 
 @final
 class Column:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class TraceReader:

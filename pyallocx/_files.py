@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -21,10 +22,13 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
         with target.open("wb") as stream:
             write(stream)
         return
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
     try:
-        with partial.open("wb") as stream:
+        with partial.open("xb") as stream:
             write(stream)
+            stream.flush()
+            # Else a crash soon after could leave the new name with none of its bytes.
+            os.fsync(stream.fileno())
         partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)

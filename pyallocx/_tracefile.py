@@ -9,20 +9,20 @@ import json
 import lzma
 import os
 import re
-import secrets
 import shutil
 import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pyallocx._core import TraceError, TraceReader
+from pyallocx._files import write_atomically
 from pyallocx._progress import progress_bar
 from pyallocx.trace import COLUMN_DTYPES, FORMAT_VERSION, REQUIRED_COLUMNS, Array, Trace
 
@@ -59,20 +59,7 @@ _MTRACE_LINE: Final = re.compile(
 
 def save(trace: Trace, path: str, *, compress: bool) -> None:
     """Write `trace` to `path` whole or not at all; see `Trace.save`."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
-    # Not tempfile: the file is to have the permissions of any new file.
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
-            _write(trace, file, compress)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    write_atomically(path, lambda file: _write(trace, file, compress))
 
 
 def _write(trace: Trace, file: IO[bytes], compress: bool) -> None:
@@ -94,7 +81,8 @@ def _write_column(
     info = zipfile.ZipInfo(name)
     info.compress_type = method
     info.external_attr = 0o644 << 16
-    info.extra = _padding(file.tell() + 30 + len(name) + 20)
+    if file.seekable():
+        info.extra = _padding(file.tell() + 30 + len(name) + 20)
     column = np.ascontiguousarray(column)
     # With force_zip64 the local header has a field of 20 bytes whatever the size, which the padding
     # relies on.
@@ -177,7 +165,7 @@ def _damage(name: str, stream: _Stream | None = None) -> Iterator[None]:
         _raise_damaged(name, stream, error)
 
 
-def _raise_damaged(name: str, stream: _Stream | None, error: Exception) -> None:
+def _raise_damaged(name: str, stream: _Stream | None, error: Exception) -> NoReturn:
     where = f" after {stream.position:,} unpacked bytes" if stream is not None else ""
     raise TraceError(f"{name}: damaged or truncated{where}: {error}") from error
 
@@ -195,7 +183,8 @@ class _Loader:
         progress: bool | None,
     ) -> None:
         self.file = file
-        self.base_name = os.path.basename(path)
+        # A name that is no UTF-8 could be neither saved nor shown.
+        self.base_name = os.fsencode(os.path.basename(path)).decode(errors="replace")
         self.on_error = on_error
         self.format = format
         self.member = member
@@ -372,6 +361,8 @@ def _read_npz(
         return Trace._adopt(columns, metadata, progress)
     except TraceError as error:
         raise TraceError(f"{name}: {error}") from None
+    except RecursionError:
+        raise TraceError(f"{name}: metadata.json is nested too deeply") from None
 
 
 def _read_metadata(
@@ -384,7 +375,7 @@ def _read_metadata(
     try:
         metadata = json.loads(archive.read(info))
         # What cannot be written again (NaN, lone surrogates) is no JSON of ours.
-        json.dumps(metadata, allow_nan=False).encode()
+        json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{name}: metadata.json is no JSON: {error}") from None
     if not isinstance(metadata, dict):
@@ -443,7 +434,9 @@ def _read_column(
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _read_npy_header(member: IO[bytes], column: str, label: str) -> tuple[int, np.dtype[Any]]:
+def _read_npy_header(
+    member: zipfile.ZipExtFile, column: str, label: str
+) -> tuple[int, np.dtype[Any]]:
     try:
         version = np.lib.format.read_magic(member)
         if version != (1, 0):

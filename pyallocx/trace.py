@@ -64,14 +64,28 @@ _LONG_EVENTS: Final = 50_000_000
 Array = npt.NDArray[np.unsignedinteger[Any]]
 
 
+def _exact(name: str, array: npt.NDArray[Any], value: object) -> npt.NDArray[Any]:
+    """Read a list again that NumPy made floats of because its integers are far apart."""
+    items = np.asarray(value, dtype=object)
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items.flat):
+        return array
+    try:
+        return items.astype(np.uint64)
+    except OverflowError:
+        raise ValueError(f"column '{name}' holds a number that does not fit uint64") from None
+
+
 def _integers(name: str, value: object, events: int | None) -> npt.NDArray[Any]:
     """Turn a caller's column into a one-dimensional integer array of the right length."""
     allowed = " or ".join(f"uint{8 * int(d[1])}" for d in COLUMN_DTYPES[name])
     if value is None:
         raise TypeError(f"column '{name}' is None, expected {allowed}")
     array = np.asarray(value)
-    if array.size == 0 and not isinstance(value, np.ndarray):
-        array = array.astype(np.uint8)
+    if not isinstance(value, np.ndarray):
+        if array.size == 0:
+            array = array.astype(np.uint8)
+        elif array.dtype.kind in "fO":
+            array = _exact(name, array, value)
     if array.dtype.kind not in "ui":
         raise TypeError(
             f"column '{name}' has dtype {array.dtype}, expected integers that fit {allowed}"
@@ -263,8 +277,9 @@ class Trace:
             if column is not None:
                 column.setflags(write=False)
             _set(self, name, column)
-        # Through JSON: a deep copy, and a proof that the trace can be saved.
-        copied = json.loads(json.dumps(dict(metadata), allow_nan=False))
+        # Through JSON: a deep copy, and a proof that the trace can be saved and shown.
+        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
+        copied = json.loads(text.encode())
         _set(self, "metadata", MappingProxyType(copied))
         _set(self, "_n_objects", 0)
         _set(self, "_summary", None)
@@ -433,7 +448,7 @@ class Trace:
         """
         from pyallocx._tracefile import save
 
-        save(self, os.fspath(path), compress=compress)
+        save(self, os.fsdecode(path), compress=compress)
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} events", f"{self._n_objects:,} objects"]
@@ -602,5 +617,5 @@ def load(
     from pyallocx._tracefile import load as load_file
 
     return load_file(
-        os.fspath(path), on_error=on_error, format=format, member=member, progress=progress
+        os.fsdecode(path), on_error=on_error, format=format, member=member, progress=progress
     )

@@ -18,6 +18,8 @@
 
 #include <string.h>
 
+static const char *const want_answer = "expected '> NEW SIZE' after '< OLD'";
+
 /* The blank-separated word that ends at `end`; *before is where the text before it ends. */
 static const char *last_word(const char *start, const char *end, const char **before)
 {
@@ -52,8 +54,20 @@ static int operator_word(const char *start, const char *word, const char *end, c
            (word == start || (before > start && *start == '@'));
 }
 
+static int unpaired(ax_reader *reader, const char *expected)
+{
+    reader->realloc_pending = 0;
+    return ax_read_drop(reader, AX_DROPPED_REALLOC_UNPAIRED, AX_ERR_SYNTAX, expected);
+}
+
 static int control_line(ax_reader *reader, const char *p, const char *end)
 {
+    if (reader->realloc_pending) {
+        const int status = unpaired(reader, want_answer);
+        if (status != AX_OK) {
+            return status;
+        }
+    }
     p++;
     ax_skip_blanks(&p, end);
     if (end - p == 5 && memcmp(p, "Start", 5) == 0) {
@@ -66,11 +80,6 @@ static int control_line(ax_reader *reader, const char *p, const char *end)
         reader->counts[AX_READ_LINES_AFTER_END]++;
     }
     return AX_OK;
-}
-
-static int unpaired(ax_reader *reader, const char *expected)
-{
-    return ax_read_drop(reader, AX_DROPPED_REALLOC_UNPAIRED, AX_ERR_SYNTAX, expected);
 }
 
 int ax_mtrace_line(ax_reader *reader, const char *p, const char *end)
@@ -107,11 +116,10 @@ int ax_mtrace_line(ax_reader *reader, const char *p, const char *end)
                                       "after '@ WHERE' or alone");
     }
     if (reader->realloc_pending && op != '>') {
-        const int status = unpaired(reader, "expected '> NEW SIZE' after '< OLD'");
+        const int status = unpaired(reader, want_answer);
         if (status != AX_OK) {
             return status;
         }
-        reader->realloc_pending = 0;
     }
     switch (op) {
     case '+':
@@ -140,6 +148,5 @@ int ax_mtrace_finish(ax_reader *reader)
     if (!reader->realloc_pending) {
         return AX_OK;
     }
-    reader->realloc_pending = 0;
     return unpaired(reader, "expected '> NEW SIZE' after '< OLD', found the end of the file");
 }
