@@ -220,14 +220,14 @@ class ArenaReplay:
     ----------
     row : dict
         The counters, named as the columns of a sweep.
-    keys : list of dict
+    free_lists : list of dict
         One row per free list: ``arena``, ``key``, ``entry_bytes``, ``length``, ``capacity``,
         ``buffer_bytes``, ``peak`` (of the running episode), ``pops``, ``pops_large``, ``bumps``,
         ``transitions``, ``peaks_sum`` (over finished episodes), ``freelist_bytes``.
     """
 
     row: dict[str, Any]
-    keys: list[dict[str, int]]
+    free_lists: list[dict[str, int]]
 
 
 def _start(
@@ -321,7 +321,7 @@ def replay_arena(
     _drive(replay, len(trace), None)
     replay.check()
     (row,) = replay.rows()
-    return ArenaReplay(_finish(row, _retained(values)), replay.keys())
+    return ArenaReplay(_finish(row, _retained(values)), replay.free_lists())
 
 
 def _retained(cell: Mapping[str, Any]) -> int | float | None:

@@ -498,7 +498,7 @@ static PyObject *arena_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     return dict;
 }
 
-static PyObject *arena_keys(PyObject *op, PyObject *Py_UNUSED(ignored))
+static PyObject *arena_free_lists(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     ArenaObject *self = (ArenaObject *)op;
     if (enter(self) < 0) {
@@ -540,7 +540,7 @@ static PyMethodDef arena_methods[] = {
      "free($self, /, key, handle)\n--\n\n"},
     {"view", arena_view, METH_O, "view($self, handle, /)\n--\n\n"},
     {"stats", arena_stats, METH_NOARGS, "stats($self, /)\n--\n\n"},
-    {"keys", arena_keys, METH_NOARGS, "keys($self, /)\n--\n\n"},
+    {"free_lists", arena_free_lists, METH_NOARGS, "free_lists($self, /)\n--\n\n"},
     {"check", arena_check, METH_NOARGS, "check($self, /)\n--\n\n"},
     {"close", arena_close, METH_NOARGS, "close($self, /)\n--\n\n"},
     {"fail_backing_call", (PyCFunction)(void (*)(void))arena_fail_next,

@@ -271,7 +271,7 @@ static PyObject *replay_rows(PyObject *op, PyObject *Py_UNUSED(ignored))
     return rows;
 }
 
-static PyObject *replay_keys(PyObject *op, PyObject *Py_UNUSED(ignored))
+static PyObject *replay_free_lists(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     ReplayObject *self = (ReplayObject *)op;
     if (enter(self) < 0) {
@@ -305,8 +305,8 @@ static PyMethodDef replay_methods[] = {
      "step($self, events, /)\n--\n\nReplay at most so many events more; how many are left."},
     {"rows", replay_rows, METH_NOARGS,
      "rows($self, /)\n--\n\nThe counters of a finished replay, one dict per threshold."},
-    {"keys", replay_keys, METH_NOARGS,
-     "keys($self, /)\n--\n\nOne dict per free list (not for a replay of several thresholds)."},
+    {"free_lists", replay_free_lists, METH_NOARGS,
+     "free_lists($self, /)\n--\n\nOne dict per free list (not for a replay of several thresholds)."},
     {"check", replay_check, METH_NOARGS,
      "check($self, /)\n--\n\nRaise CorruptionError if the arenas' state is inconsistent."},
     {NULL, NULL, 0, NULL},
