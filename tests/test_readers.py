@@ -110,6 +110,27 @@ def test_aosp_what_is_counted(tmp_path: Path) -> None:
     assert trace.align_log2.tolist() == [0, 0, 0, 5]
 
 
+def test_many_addresses(tmp_path: Path) -> None:
+    """Thousands of live addresses, freed in any order: the map loses none and keeps none."""
+    random = np.random.default_rng(5)
+    live: list[tuple[int, int]] = []
+    op, names, lines = [], [], []
+    for name in range(20_000):
+        address = 8 * int(random.integers(1, 1 << 40)) if name % 3 else 0x7F0000000000 + 16 * name
+        live.append((name, address))
+        op.append(A)
+        names.append(name)
+        lines.append(f"1: malloc {address:#x} 1")
+        while len(live) > 3000 * (1 + name % 2):
+            freed, address = live.pop(int(random.integers(len(live))))
+            op.append(F)
+            names.append(freed)
+            lines.append(f"1: free {address:#x}")
+    trace = load_text(tmp_path, "\n".join(lines))
+    assert trace.op.tolist() == op
+    assert trace.object.tolist() == names
+
+
 def test_aosp_times_are_made_to_run_forward(tmp_path: Path) -> None:
     trace = load_text(
         tmp_path, "1: malloc 0x10 8 50 60\n2: malloc 0x20 8 40 70\n1: free 0x10 80 90"
