@@ -7,6 +7,7 @@ valgrind.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import io
@@ -43,6 +44,7 @@ WARNINGS: list[str] = TOOL["warnings"]
 SANITIZERS: list[str] = TOOL["sanitizers"]
 CC = shlex.split(os.environ.get("CC", "cc"))
 CORE_FLAGS = ["-std=c11", "-O1", "-g"]
+ASIDE: set[int] = set()  # the processes that capture() waits for
 
 # What a copy of the tree leaves behind.
 NOT_COPIED = re.compile(r"\.git|build|dist|.*\.egg-info|.*\.so|__pycache__|\..*_cache|\.hypothesis")
@@ -97,21 +99,36 @@ def capture(
         errors="replace",
         start_new_session=True,
     )
+    ASIDE.add(process.pid)
     try:
         output, _ = process.communicate(timeout=seconds)
         return process.returncode, output
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
+    except subprocess.TimeoutExpired:
+        end_aside({process.pid})
         output, _ = process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return None, output
-        raise
+        return None, output
+    finally:
+        ASIDE.discard(process.pid)
+
+
+def end_aside(leaders: Iterable[int]) -> None:
+    """End what runs aside, with all that it started."""
+    for leader in list(leaders):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, signal.SIGKILL)
 
 
 def at_once(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Map ``work`` over ``items``, a few at a time, in order."""
-    with ThreadPoolExecutor(WORKERS) as pool:
+    pool = ThreadPoolExecutor(WORKERS)
+    try:
         yield from pool.map(work, items)
+    except KeyboardInterrupt:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_aside(ASIDE)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def tool(name: str) -> str:
@@ -276,14 +293,16 @@ def sanitize(arguments: list[str]) -> None:
     env = {
         "LD_PRELOAD": ":".join(libraries),
         "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:log_path={reports}",
-        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={reports}",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(tree),
         "HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", "quick"),
     }
-    # pytest's fault handler would hide the sanitizer's own report of a crash; and what the
-    # developer commands start is not ours to sanitize.
-    options = ["-p", "no:faulthandler", "-p", "no:cacheprovider", "--ignore=tests/test_dev.py"]
+    # pytest's fault handler would hide AddressSanitizer's report of a crash, and its capture of the
+    # file descriptors the other sanitizer's, which knows no log; and what the developer commands
+    # start is not ours to sanitize.
+    options = ["-p", "no:faulthandler", "-p", "no:cacheprovider", "--capture=sys"]
+    options += ["--ignore=tests/test_dev.py"]
     try:
         check_import(Path(sys.executable), tree, tree, env)
         run(
@@ -498,7 +517,8 @@ def test_wheel(built: Path, python: Path, folder: Path) -> bool:
         print(f"skipped {python}: numpy has no wheel for it\n{output}", flush=True)
         return False
     run(*pip, "install", "-qq", f"{built}[test]")
-    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    ignore = shutil.ignore_patterns("__pycache__", "mutants", "test_dev.py")
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", folder)
     env = {"HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", "quick"), "PYTHONPATH": ""}
     check_import(new, folder / "venv", folder, env)

@@ -2,7 +2,9 @@
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
+from pyallocx.data import load_shipped, shipped
 from pyallocx.sweep import Control, SweepCancelled, sweep
+from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
 from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
 
@@ -22,6 +24,9 @@ __all__ = [
     "Trace",
     "TraceError",
     "load",
+    "load_shipped",
     "replay_arena",
+    "shipped",
     "sweep",
+    "synthesize",
 ]

@@ -22,7 +22,7 @@ class Tradeoff:
     index : int
         Row of the result.
     name : str
-        Why it is noteworthy: ``"knee"``, or the name of a landmark.
+        Why it is noteworthy: ``"knee"``, the name of a landmark, or ``"least churn"``.
     saved : float
         Calls saved, as a fraction of the calls of the baseline.
     paid : float
@@ -47,13 +47,17 @@ def format_value(column: str, value: object, infinity: str = "inf") -> str:
     return f"{text} ns" if column_unit(column) == "ns" else text
 
 
-def column_label(result: SweepResult, column: str, *, unit: bool = False) -> str:
+def column_label(result: SweepResult, column: str) -> str:
     """Return the words for a column: the system's own, else its name without the unit."""
     words: str = result.metadata.get("labels", {}).get(column) or " ".join(
         word for word in column.split("_") if word not in ("bytes", "ns")
     )
-    stated = column_unit(column)
-    return f"{words} ({stated})" if unit and stated else words
+    return words
+
+
+def churn_noun(result: SweepResult, column: str) -> str:
+    """Return what there are fewer of: "calls" where the column counts all of them."""
+    return "calls" if column.split("_")[-1] == "calls" else column_label(result, column)
 
 
 def cell_name(result: SweepResult, index: int, infinity: str = "inf") -> str:
@@ -76,12 +80,16 @@ def find_cell(result: SweepResult, where: Mapping[str, Any]) -> int | None:
 
 
 def noteworthy(result: SweepResult, x: str, y: str) -> list[tuple[int, str]]:
-    """Return rows worth a mark, and why: the knee, then the landmarks in the grid."""
+    """Return rows worth a mark, and why: the knee, then the landmarks in the grid.
+
+    A front of two points bends nowhere, so it has no knee to mark; one of a single point, where
+    there was a choice, is the best cell.
+    """
     marks: dict[int, str] = {}
-    try:
-        marks[result._knee_index(x, y)] = "knee"
-    except ValueError:
-        return []
+    xs, ys = result._numbers(x).tolist(), result._numbers(y).tolist()
+    points = {(xs[i], ys[i]) for i in result._front(x, y) if math.isfinite(xs[i] + ys[i])}
+    if points and len(points) != 2 and len(result) > 1:
+        marks[result._knee_index(x, y)] = "knee" if len(points) > 2 else "best"
     for where, name in result.metadata.get("landmarks", []):
         index = find_cell(result, where)
         if index is not None:
@@ -89,11 +97,11 @@ def noteworthy(result: SweepResult, x: str, y: str) -> list[tuple[int, str]]:
     return list(marks.items())
 
 
-def baseline(result: SweepResult, x: str, y: str) -> int:
+def baseline(result: SweepResult, x: str, y: str) -> int | None:
     """Return the measured row with the most churn, of several the one with the least wastage."""
     xs, ys = result[x], result[y]
     usable = [i for i in result._ok_indices() if math.isfinite(xs[i]) and math.isfinite(ys[i])]
-    return min(usable, key=lambda i: (-ys[i], xs[i], i))
+    return min(usable, key=lambda i: (-ys[i], xs[i], i), default=None)
 
 
 def tradeoffs(result: SweepResult, x: str | None = None, y: str | None = None) -> list[Tradeoff]:
@@ -109,20 +117,23 @@ def tradeoffs(result: SweepResult, x: str | None = None, y: str | None = None) -
     Returns
     -------
     list of Tradeoff
-        Empty if nothing was measured. The baseline itself is left out.
+        The baseline itself is left out. Without any other noteworthy cell, the one with the least
+        churn. Empty if nothing was measured or no cell saves anything.
     """
     x, y = x or result.x, y or result.y
-    marks = noteworthy(result, x, y)
-    if not marks:
+    start = baseline(result, x, y)
+    if start is None:
         return []
-    base = result[baseline(result, x, y)]
-    found = []
-    for index, name in marks:
+    base = result[start]
+
+    def compare(index: int, name: str) -> list[Tradeoff]:
         row = result[index]
-        if row[y] < base[y]:
-            saved = (base[y] - row[y]) / base[y] if base[y] > 0 else math.nan
-            found.append(Tradeoff(index, name, saved, row[x] - base[x]))
-    return found
+        if base[y] <= 0 or not row[y] < base[y]:
+            return []
+        return [Tradeoff(index, name, (base[y] - row[y]) / base[y], row[x] - base[x])]
+
+    found = [trade for mark in noteworthy(result, x, y) for trade in compare(*mark)]
+    return found or compare(result._front(x, y)[-1], "least churn")
 
 
 def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> list[str]:
@@ -142,6 +153,7 @@ def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> 
     if not found:
         return ["No measured cell saves anything over another."] if len(result.ok) else []
     base_index = baseline(result, x, y)
+    assert base_index is not None
     base = result[base_index]
     sentences = []
     for trade in found:
@@ -149,7 +161,7 @@ def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> 
         before, after = (format_value(y, r[y]) for r in (base, row))
         sentences.append(
             f"{cell_name(result, trade.index)} ({trade.name}): {percent(trade.saved)} fewer "
-            f"{column_label(result, y)} than {cell_name(result, base_index)} "
+            f"{churn_noun(result, y)} than {cell_name(result, base_index)} "
             f"({before} -> {after}), {signed(x, trade.paid)} of {column_label(result, x)}."
         )
     return sentences

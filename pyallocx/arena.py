@@ -1,8 +1,8 @@
 """Arenas with keyed free lists: live on real memory, or replayed over a trace.
 
-The live `Arena` and every replay run the same C code (``csrc/core/arena.c``). A sweep over byte cuts is
-answered by a model of it that computes all thresholds in one pass (``csrc/core/curve.h`` tells how); the
-tests hold the two equal, counter by counter.
+The live `Arena` and every replay run the same C code (``csrc/core/arena.c``). A sweep over byte
+cuts is answered by a model of it that computes all thresholds in one pass (``csrc/core/curve.h`` tells
+how); the tests hold the two equal, counter by counter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SLICE_EVENTS = 1 << 21
 
 
 def _whole(low: int, high: int, *, infinite: bool = False) -> Callable[[object], object]:
-    """Return a check that a value is a whole number in a range, or infinity where that is allowed."""
+    """Return a check for whole numbers of a range, and infinity where that is allowed."""
 
     def check(value: object) -> object:
         if infinite and isinstance(value, float) and value == math.inf:
@@ -174,7 +174,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
 )
 
-# Parameters that only mean something to a replay, and those that only mean something to live memory.
+# Parameters that mean nothing to live memory.
 _REPLAY_ONLY = ("max_object_bytes", "arena_by")
 # What each policy looks at; a cell's other policy parameters cannot change its result.
 _READ_BY: dict[str, tuple[str, ...]] = {
@@ -356,6 +356,7 @@ class ArenaSystem:
         "overhead_bytes_peak",
         "overhead_bytes_mean",
         "overhead_bytes_mean_ns",
+        "held_bytes_end",
         "chunk_bytes_end",
         "freelist_bytes_end",
         "slop_bytes_end",
@@ -378,6 +379,7 @@ class ArenaSystem:
         "overhead_bytes_mean": "unused list capacity, mean",
         "overhead_bytes_peak": "unused list capacity, peak",
         "overhead_bytes_end": "unused list capacity, end",
+        "held_bytes_end": "bytes held, end",
         "list_calls": "malloc + realloc + free calls of the free lists",
     }
     landmarks = (({"policy": "byte_cut", "retain_bytes": 2048}, "Firefox"),)
@@ -441,7 +443,8 @@ class Arena(_core.Arena):
             ``padding_entries``: asked for in dvui issue 322 (track the peak of the last frame).
         ``"low_water"``
             Every ``tick_operations`` give half of the capacity that was not used since the last
-            tick back: the low-water mark of gperftools' thread caches.
+            tick back, to the nearest size on the ladder: the low-water mark of gperftools'
+            thread caches.
         ``"age"``
             Give a buffer back that was empty for ``idle_operations``: the ages of mimalloc, libpas
             and illumos kmem, counted in operations of all arenas that share the policy.

@@ -11,18 +11,20 @@ import errno
 import importlib
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pyallocx._core import TraceError
-from pyallocx.answer import column_label, explain, format_value
+from pyallocx.answer import explain, format_value
 from pyallocx.render import render_text
 from pyallocx.sweep import Parameter, SweepSystem, resolve_system, sweep
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit, format_bytes, format_count
+from pyallocx.units import column_unit, format_bytes, format_count, printable
 
 __all__ = ["SYSTEMS", "main"]
 
@@ -30,8 +32,9 @@ SYSTEMS: Mapping[str, object] = {"arena": "pyallocx.arena:Arena"}
 """What can be swept: the name of a system, and where its class is (imported when asked for)."""
 
 _SHIPPED = "shipped:"
+_LIST_SHOWN = 12
 
-OpenTrace = Callable[[str | None, str], tuple[str, Any]]
+OpenTrace = Callable[[str | None, str, bool | None], tuple[str, Any]]
 
 
 class _UsageError(Exception):
@@ -62,8 +65,8 @@ def main(
     registry : mapping, optional
         Systems that can be swept: name to a class, a SweepSystem, or a text ``"module:name"``.
     open_trace : callable, optional
-        From a TRACE argument (None for the default) and ``"raise"`` or ``"skip"`` to a name and a
-        trace.
+        From a TRACE argument (None for the default), ``"raise"`` or ``"skip"``, and whether to show
+        progress, to a name and a trace.
     """
     for stream in (sys.stdout, sys.stderr):
         # Names in traces can be anything; a terminal that cannot show them must not end the run.
@@ -189,11 +192,13 @@ def _parameter_help(parameter: Parameter, swept: Sequence[object] | None) -> str
     text = parameter.help
     if parameter.choices:
         text += f"; one of {', '.join(parameter.choices)}"
-    text += f" (default {parameter.default}"
+    notes = [] if parameter.default is None else [f"default {parameter.default}"]
     if swept:
-        text += f"; without any parameter {','.join(map(str, swept))}"
+        notes.append(f"without any parameter {','.join(map(str, swept))}")
+    if notes:
+        text += f" ({'; '.join(notes)})"
     # argparse formats help with %.
-    return f"{text})".replace("%", "%%")
+    return text.replace("%", "%%")
 
 
 def _parse_grid(options: argparse.Namespace, system: SweepSystem) -> dict[str, Any]:
@@ -231,13 +236,14 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     if options.plot is not None:
         _check_picture(options.plot)
 
-    name, trace = open_trace(options.trace, options.on_error)
+    progress = False if options.no_progress else None
+    name, trace = open_trace(options.trace, options.on_error, progress)
     with ThreadPoolExecutor(jobs, "pyallocx-sweep") as executor:
         result = sweep(
             options.system,
             trace,
             executor=executor,
-            progress=False if options.no_progress else None,
+            progress=progress,
             **grid,
         )
     result = _with_axes(result, options.x or system.x, options.y or system.y, name)
@@ -289,7 +295,8 @@ def _with_axes(result: SweepResult, x: str, y: str, name: str) -> SweepResult:
     """Return the table with the axes and the name of the trace of this command line."""
     metadata = result.metadata
     metadata["trace"]["name"] = name
-    columns = {column: result[column].tolist() for column in result.columns}
+    rows = result.rows()
+    columns = {column: [row[column] for row in rows] for column in result.columns}
     try:
         renamed = SweepResult(
             columns,
@@ -314,33 +321,35 @@ def _print_sweep(
     written: Iterable[str],
 ) -> None:
     print(f"replayed: {_describe(name, trace)}")
-    fixed = result.metadata.get("fixed", {})
-    if fixed:
-        defaults = ", ".join(f"{k} {format_value(k, v)}" for k, v in fixed.items())
-        print(f"defaults: {defaults}")
     if not grid:
         print("no parameter was given: this is the default grid")
-    print(f"axes: {_axis(result, result.x)} (wastage) against {_axis(result, result.y)} (churn)")
+    print(f"wastage: {_axis(result, result.x)}; churn: {_axis(result, result.y)}")
     print()
     print(render_text(result))
     print()
     for line in (*answer, *written):
         print(line)
+    fixed = result.metadata.get("fixed", {})
+    if fixed:
+        defaults = ", ".join(
+            f"{k} {'auto' if v is None else format_value(k, v)}" for k, v in fixed.items()
+        )
+        width = max(40, shutil.get_terminal_size((100, 24)).columns)
+        print()
+        print(textwrap.fill(f"defaults: {defaults}", width, subsequent_indent="  "))
 
 
 def _axis(result: SweepResult, column: str) -> str:
-    label = column_label(result, column, unit=True)
-    return column if label == column.replace("_", " ") else f"{column}, {label}"
+    label = result.metadata.get("labels", {}).get(column)
+    return f"{column} ({label})" if label else column
 
 
 def _describe(name: str, trace: Any) -> str:
     metadata = trace.metadata
-    parts = [name]
+    parts = [printable(name)]
     for key in ("command", "program"):
         if metadata.get(key):
-            value = metadata[key]
-            text = value if isinstance(value, str) else " ".join(map(str, value))
-            parts.append(f"{key} {text}")
+            parts.append(f"{key} {_metadata_text(metadata[key])}")
             break
     parts.append(f"{format_count(len(trace))} events")
     return ", ".join(parts) + _dropped_note(trace)
@@ -366,7 +375,7 @@ def _report_failures(result: SweepResult) -> int:
     return _complain(f"{len(failed)} of {len(result)} cells failed: {reasons}", 1)
 
 
-def _open_trace(spec: str | None, on_error: str) -> tuple[str, Any]:
+def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple[str, Any]:
     if spec is None or spec.startswith(_SHIPPED):
         from pyallocx.data import load_shipped, shipped
 
@@ -379,7 +388,7 @@ def _open_trace(spec: str | None, on_error: str) -> tuple[str, Any]:
 
     if not os.path.exists(spec):
         raise FileNotFoundError(errno.ENOENT, "no such file", spec)
-    return os.path.basename(spec), load(spec, on_error=on_error)
+    return os.path.basename(spec), load(spec, on_error=on_error, progress=progress)
 
 
 # The groups of `pyallocx info`; a key of the summary that none of them names comes last.
@@ -387,19 +396,26 @@ _INFO_GROUPS = {
     "events": ("events", "allocs", "frees", "reallocs", "destroys", "cross_thread_frees"),
     "who": ("objects", "threads", "arenas", "keys"),
     "sizes": ("distinct_sizes", "largest_size_bytes", "allocated_bytes"),
-    "live": ("peak_live_bytes", "peak_live_objects", "live_bytes_end", "live_objects_end"),
-    "time": ("duration_ns",),
+    "live": (
+        "peak_live_bytes",
+        "peak_live_objects",
+        "peak_event",
+        "most_live_objects",
+        "live_bytes_end",
+        "live_objects_end",
+    ),
+    "time": ("duration_ns", "first_time_ns", "last_time_ns"),
 }
 
 
 def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
-    name, trace = open_trace(options.trace, options.on_error)
+    name, trace = open_trace(options.trace, options.on_error, None)
     summary: dict[str, Any] = trace.summary()
     metadata = dict(trace.metadata)
     if options.json:
         print(json.dumps({"trace": name, "summary": summary, "metadata": metadata}, indent=2))
         return 0
-    print(f"trace: {name}")
+    print(f"trace: {printable(name)}")
     grouped = {key for keys in _INFO_GROUPS.values() for key in keys}
     groups = dict(_INFO_GROUPS) | {"more": tuple(k for k in summary if k not in grouped)}
     for title, keys in groups.items():
@@ -412,9 +428,20 @@ def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     shown = {k: v for k, v in metadata.items() if k != "dropped"}
     _print_pairs(
         [("dropped events", dropped or "0")]
-        + [(k, v if isinstance(v, str) else json.dumps(v)) for k, v in shown.items()]
+        + [(printable(key), _metadata_text(value)) for key, value in shown.items()]
     )
     return 0
+
+
+def _metadata_text(value: Any) -> str:
+    """Write anything JSON can hold on one line; a long list by its beginning and length."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{printable(str(k))} {_metadata_text(v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        words = " ".join(map(_metadata_text, value[:_LIST_SHOWN]))
+        more = len(value) - _LIST_SHOWN
+        return f"{words} ... ({more:,} more)" if more > 0 else words
+    return printable(str(value))
 
 
 def _print_pairs(pairs: Iterable[tuple[str, str]]) -> None:

@@ -5,6 +5,7 @@ matplotlib is imported inside the functions, so that the library works without i
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from pyallocx.answer import (
     baseline,
+    churn_noun,
     column_label,
     format_value,
     noteworthy,
@@ -23,7 +25,7 @@ from pyallocx.answer import (
     tradeoffs,
 )
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit
+from pyallocx.units import column_unit, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,11 +37,13 @@ __all__ = ["picture_format", "plot_sweep"]
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D1F")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _GREY = "#666666"
-_MARK_COLOUR = {"knee": "#B00020"}
+_MARK_COLOUR = {"knee": "#B00020", "best": "#B00020"}
 _LANDMARK_COLOUR = "#7A3E9D"
 _CALL_WORDS = {"calls", "mallocs", "reallocs", "frees", "maps", "unmaps", "protects"}
 # An axis is logarithmic when its largest value is at least this many times its smallest positive.
 _LOG_SPAN = 8
+# With more cells than this, a label that finds no room next to its point is left out.
+_CROWD = 24
 
 
 @dataclass
@@ -48,6 +52,7 @@ class _Series:
 
     name: str
     rows: list[int] = field(default_factory=list)
+    joined: bool = False
 
 
 def plot_sweep(
@@ -72,8 +77,8 @@ def plot_sweep(
 
     _set_scale(ax, "x", xs[drawn], binary=column_unit(x) == "bytes")
     _set_scale(ax, "y", ys[drawn], binary=column_unit(y) == "bytes")
-    ax.xaxis.set_major_formatter(lambda v, _: format_value(x, _whole(v)))
-    ax.yaxis.set_major_formatter(lambda v, _: format_value(y, _whole(v)))
+    ax.xaxis.set_major_formatter(lambda v, _: _tick_text(x, v))
+    ax.yaxis.set_major_formatter(lambda v, _: _tick_text(y, v))
     ax.set_xlabel(_axis_label(result, x), fontsize=10)
     ax.set_ylabel(_axis_label(result, y), fontsize=10)
     ax.grid(True, which="major", color="#E3E3E3", linewidth=0.8)
@@ -99,6 +104,7 @@ def plot_sweep(
             color=_COLOURS[number % len(_COLOURS)],
             marker=_MARKERS[number % len(_MARKERS)],
             markersize=6,
+            linestyle="-" if one.joined else "none",
             linewidth=1.1,
             zorder=3,
             label=one.name,
@@ -127,7 +133,10 @@ def plot_sweep(
         ax.legend(fontsize=8.5, frameon=False, loc="best")
     if own_figure:
         ax.margins(0.09, 0.1)
-    _Labels(ax, xs[drawn], ys[drawn]).place(_wanted_labels(result, key, series, xs, ys, names))
+    lines = [np.column_stack([xs[one.rows], ys[one.rows]]) for one in series if one.joined]
+    _Labels(ax, np.column_stack([xs[drawn], ys[drawn]]), lines).place(
+        _wanted_labels(result, key, series, xs, ys, names)
+    )
     if path is not None:
         _save(ax, path)
     return ax
@@ -194,15 +203,20 @@ def _split(result: SweepResult, drawn: Sequence[int]) -> tuple[str | None, list[
             for key in others
         )
         series.setdefault(name, _Series(name or (label_key or result.system))).rows.append(i)
-    if label_key in numeric:
-        values = columns[label_key] if label_key else []
+    if label_key is not None and label_key in numeric:
+        values = columns[label_key]
         for one in series.values():
             one.rows.sort(key=lambda i: values[i])
+            one.joined = True
     return label_key, list(series.values())
 
 
-def _whole(value: float) -> float:
-    return int(value) if value == int(value) else value
+def _tick_text(column: str, value: float) -> str:
+    whole = int(value) if value == int(value) else value
+    power = math.log10(value) if value >= 10**6 else 0.5
+    if column_unit(column) != "bytes" and power == int(power):
+        return f"$10^{{{int(power)}}}$"
+    return format_value(column, whole)
 
 
 def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool) -> None:
@@ -216,11 +230,16 @@ def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool)
     axis = ax.xaxis if which == "x" else ax.yaxis
     low, high = float(values.min()), float(values.max())
     positive = values[values > 0]
+    if low == high:
+        axis.set_major_locator(FixedLocator(sorted({0.0, low})))
+        ends = sorted((-0.15 * low, 2 * low)) if low else (-0.15, 1)
+        (ax.set_xlim if which == "x" else ax.set_ylim)(*ends)
+        return
     if low < 0 or not len(positive) or high / float(positive.min()) < _LOG_SPAN:
         steps = [1, 2, 4, 8, 10] if binary else [1, 2, 2.5, 5, 10]
         axis.set_major_locator(
             FixedLocator(_binary_ticks(low, high))
-            if binary and low >= 0 and high > low
+            if binary and low >= 0
             else MaxNLocator(6, steps=steps, integer=True)
         )
         return
@@ -230,7 +249,11 @@ def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool)
     set_scale = ax.set_xscale if which == "x" else ax.set_yscale
     set_scale("symlog", base=base, linthresh=float(base) ** first, linscale=0.6)
     step = max(1, math.ceil((last - first) / 8))
-    ticks = [float(base) ** power for power in range(first, last + 1, step)]
+    # Three decades have too few powers to read values from.
+    digits = (1, 2, 5) if base == 10 and last - first <= 3 else (1,)
+    ticks = [
+        digit * float(base) ** power for power in range(first, last + 1, step) for digit in digits
+    ]
     axis.set_major_locator(FixedLocator(([0.0] if low == 0 else []) + ticks))
     axis.set_minor_locator(NullLocator())
 
@@ -244,33 +267,34 @@ def _binary_ticks(low: float, high: float) -> list[float]:
 def _axis_label(result: SweepResult, column: str) -> str:
     unit = column_unit(column) or ("calls" if _CALL_WORDS & set(column.split("_")) else "count")
     words = column_label(result, column)
-    return words if words.split()[-1] == unit else f"{words} [{unit}]"
+    return words if unit in words.split() else f"{words} [{unit}]"
 
 
 def _set_titles(ax: Axes, result: SweepResult, title: str | None, answers: list[str]) -> None:
     if title is None:
-        trace = result.metadata.get("trace", {})
-        title = (
-            f"{result.system}: {trace['name']}, {trace['events']:,} events"
-            if trace
-            else (result.system)
-        )
-    ax.set_title("\n".join(answers), fontsize=9, loc="left", color="#333333")
+        trace = result.metadata.get("trace")
+        title = result.system
+        if trace:
+            title += f": {printable(trace['name'])}, {trace['events']:,} events"
     figure = ax.get_figure()
-    if figure is not None and len(figure.axes) == 1:
-        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.02, ha="left")
-    else:
-        ax.set_title("\n".join([title, *answers]), fontsize=9, loc="left")
+    alone = figure is not None and len(figure.axes) == 1
+    # A dollar in the name of a trace is no formula.
+    lines = answers if alone else [title, *answers]
+    ax.set_title("\n".join(lines), fontsize=9, loc="left", color="#333333", parse_math=False)
+    if figure is not None and alone:
+        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.02, ha="left", parse_math=False)
 
 
 def _answers(result: SweepResult, x: str, y: str) -> list[str]:
     found = tradeoffs(result, x, y)
     if not found:
         return []
-    against = _short_name(result, baseline(result, x, y))
+    start = baseline(result, x, y)
+    assert start is not None
+    against = _short_name(result, start)
     return [
         f"{trade.name}, {_short_name(result, trade.index)}: {percent(trade.saved)} fewer "
-        f"{column_label(result, y)} than at {against}, for {signed(x, trade.paid)}"
+        f"{churn_noun(result, y)} than at {against}, for {signed(x, trade.paid)}"
         for trade in found
     ]
 
@@ -309,7 +333,10 @@ def _wanted_labels(
         colour = _COLOURS[number % len(_COLOURS)]
         for rows in _coincident(one.rows, xs, ys):
             found = [names[i] for i in rows if i in names]
-            text = _values_text(result, key, rows, len(rows) == len(one.rows)) if key else ""
+            text = _values_text(result, key, rows) if key else ""
+            if len(rows) == len(one.rows) > 1:
+                # The key makes no difference here.
+                text = one.name if len(series) > 1 else f"any {key}"
             if found:
                 text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
                 wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, _mark_colour(found[0]), True))
@@ -326,14 +353,12 @@ def _coincident(rows: Sequence[int], xs: Any, ys: Any) -> Iterator[list[int]]:
     yield from places.values()
 
 
-def _values_text(result: SweepResult, key: str, rows: Sequence[int], whole_series: bool) -> str:
+def _values_text(result: SweepResult, key: str, rows: Sequence[int]) -> str:
     values = result[key].tolist()
     texts = [format_value(key, _whole_cell(values[i]), "∞") for i in rows]
     texts = list(dict.fromkeys(texts))
     if len(texts) == 1:
         return texts[0]
-    if whole_series:
-        return f"any {key}"
     return f"{texts[0]} … {texts[-1]}"
 
 
@@ -347,7 +372,7 @@ class _Labels:
     _TURNS = (45, 0, 90, 315, 135, 180, 225, 270, 22, 67, 338, 112, 292)
     _REACH = (9, 14, 22, 34, 50, 70)
 
-    def __init__(self, ax: Axes, xs: Any, ys: Any) -> None:
+    def __init__(self, ax: Axes, points: Any, lines: Sequence[Any]) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         self._ax = ax
@@ -360,7 +385,11 @@ class _Labels:
         self._renderer = canvas.get_renderer()
         figure.draw_without_rendering()
         self._scale = figure.dpi / 72
-        self._points = ax.transData.transform(np.column_stack([xs, ys]))
+        self._points = ax.transData.transform(points)
+        self._dots = np.vstack(
+            [self._points[:0], *(_dotted(ax.transData.transform(line)) for line in lines)]
+        )
+        self._crowded = len(points) > _CROWD
         self._taken: list[Bbox] = []
         legend = ax.get_legend()
         if legend is not None:
@@ -381,6 +410,7 @@ class _Labels:
                 fontweight="bold" if label.strong else "normal",
                 ha="center",
                 va="center",
+                parse_math=False,
                 path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )
             box = text.get_window_extent(self._renderer)
@@ -403,7 +433,9 @@ class _Labels:
         px, py = self._ax.transData.transform((label.x, label.y))
         frame = self._ax.get_window_extent(self._renderer)
         fallback = None
-        for reach in self._REACH if label.strong else self._REACH[:4]:
+        reaches = self._REACH if label.strong else self._REACH[: 2 if self._crowded else 4]
+        # Crossing a line is worse than being further away, but better than no label.
+        for reach, clear in [(r, True) for r in reaches] + [(r, False) for r in reaches]:
             # A ring around a marked point needs more air.
             away = (reach + (4 if label.strong else 0)) * self._scale
             for turn in self._TURNS:
@@ -419,16 +451,12 @@ class _Labels:
                     continue
                 spot = ((dx, dy), box, reach > self._REACH[1])
                 fallback = fallback or spot
-                if self._free(box):
+                if self._free(box) and not (clear and _covers(box, self._dots, 0)):
                     return spot
         return fallback if label.strong else None
 
     def _free(self, box: Any) -> bool:
-        pad = 4 * self._scale
-        if any(
-            box.x0 - pad < x < box.x1 + pad and box.y0 - pad < y < box.y1 + pad
-            for x, y in self._points
-        ):
+        if _covers(box, self._points, 4 * self._scale):
             return False
         return not any(box.overlaps(other) for other in self._taken)
 
@@ -441,3 +469,18 @@ class _Labels:
             zorder=2,
             arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
         )
+
+
+def _covers(box: Any, points: Any, pad: float) -> bool:
+    x, y = points[:, 0], points[:, 1]
+    inside = (box.x0 - pad < x) & (x < box.x1 + pad) & (box.y0 - pad < y) & (y < box.y1 + pad)
+    return bool(inside.any())
+
+
+def _dotted(corners: Any, step: float = 4) -> Any:
+    """Return points every few pixels along a line, by which a label sees that it crosses it."""
+    pieces = [corners[:1]]
+    for start, end in itertools.pairwise(corners):
+        count = max(2, int(np.hypot(*(end - start)) / step))
+        pieces.append(np.linspace(start, end, count))
+    return np.vstack(pieces)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import shutil
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from pyallocx.answer import explain, noteworthy
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit, format_cell, format_count
+from pyallocx.units import column_unit, format_cell, format_count, printable
 
 __all__ = ["render_html", "render_text"]
 
@@ -58,8 +59,9 @@ def render_text(result: SweepResult, width: int | None = None) -> str:
     lines.insert(0, _headline(result))
     left_out = [column for column in result.columns if column not in shown and column != "status"]
     if left_out:
-        listing = f"{len(left_out)} columns not shown: {', '.join(left_out)}"
-        lines.append(listing if len(listing) <= width else listing[: max(width - 4, 20)] + " ...")
+        noun = "column" if len(left_out) == 1 else "columns"
+        listing = f"{len(left_out)} {noun} not shown: {', '.join(left_out)}"
+        lines += textwrap.wrap(listing, max(width, 40), subsequent_indent="  ")
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -68,7 +70,7 @@ def _headline(result: SweepResult) -> str:
     parts = [f"{result.system} sweep: {len(result):,} {'row' if len(result) == 1 else 'rows'}"]
     trace = metadata.get("trace")
     if trace:
-        parts.append(f"{trace['name']}, {format_count(trace['events'])} events")
+        parts.append(f"{printable(trace['name'])}, {format_count(trace['events'])} events")
     failed = len(result) - len(result._ok_indices())
     if failed:
         parts.append(f"{failed:,} failed")
@@ -119,7 +121,7 @@ def _is_number(value: object) -> bool:
 
 
 def _shorten(text: str, limit: int = 60) -> str:
-    ascii_text = text.encode("ascii", "backslashreplace").decode()
+    ascii_text = printable(text).encode("ascii", "backslashreplace").decode()
     return ascii_text if len(ascii_text) <= limit else ascii_text[: limit - 3] + "..."
 
 
@@ -155,10 +157,10 @@ def render_html(result: SweepResult) -> str:
                 f"… {_hidden(result, rows):,} rows not shown …</td></tr>"
             )
             continue
-        knee = marks.get(index, "").startswith("knee")
+        chosen = marks.get(index, "").startswith(("knee", "best"))
         cells = "".join(_html_cell(values[column][index]) for column in columns)
         note = f"◀ {escape(marks[index])}" if index in marks else ""
-        style = f' style="{_KNEE_STYLE}"' if knee else ""
+        style = f' style="{_KNEE_STYLE}"' if chosen else ""
         body.append(
             f'<tr{style}>{cells}<td style="text-align:left;white-space:nowrap">{note}</td></tr>'
         )

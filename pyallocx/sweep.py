@@ -22,7 +22,15 @@ from tqdm import tqdm
 
 from pyallocx.table import SweepResult
 
-__all__ = ["Control", "Parameter", "SweepCancelled", "SweepSystem", "resolve_system", "sweep"]
+__all__ = [
+    "Cell",
+    "Control",
+    "Parameter",
+    "SweepCancelled",
+    "SweepSystem",
+    "resolve_system",
+    "sweep",
+]
 
 Cell = dict[str, Any]
 
@@ -327,10 +335,9 @@ def describe_trace(trace: Any) -> dict[str, object]:
     """Return what a trace says of itself: name, program, command and number of events."""
     metadata = dict(getattr(trace, "metadata", {}))
     described = {key: metadata[key] for key in ("program", "command") if metadata.get(key)}
-    source = metadata.get("source")
-    name = metadata.get("name") or (os.path.basename(source) if isinstance(source, str) else None)
-    name = name or described.get("program")
-    return {"name": str(name or "trace"), **described, "events": len(trace)}
+    names = (metadata.get(key) for key in ("name", "file", "program", "source"))
+    name = next((name for name in names if isinstance(name, str) and name), "trace")
+    return {"name": name, **described, "events": len(trace)}
 
 
 def _run_group(system: object, trace: Any, cells: list[Cell], control: Control) -> list[object]:

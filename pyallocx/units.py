@@ -12,6 +12,7 @@ __all__ = [
     "format_count",
     "parse_bytes",
     "parse_count",
+    "printable",
 ]
 
 _NUMBER = re.compile(r"([+-]?[\d_]*\.?[\d_]+)\s*([A-Za-z]*)")
@@ -134,6 +135,17 @@ def column_unit(column: str) -> str:
     """
     words = column.split("_")
     return "bytes" if "bytes" in words else "ns" if words[-1] == "ns" else ""
+
+
+def printable(text: str) -> str:
+    """Write control characters as escapes: text out of a file must not steer a terminal.
+
+    Examples
+    --------
+    >>> printable("a" + chr(27)) == "a" + chr(92) + "x1b"
+    True
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def format_cell(value: object, missing: str = "-") -> str:

@@ -4,24 +4,31 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# No profile has a deadline: the machines that run this are shared. Everything that hypothesis would
-# otherwise choose by itself where CI is set is said here.
+# No profile looks at the clock: the machines that run this are shared. What hypothesis would choose
+# by itself where CI is set is said here.
 #
 # dev    random examples, other ones every time; failures are remembered
+# deep   as dev, for a night
 # ci     the same examples every time, so that a run judges the change and not the draw; a failure
 #        prints the line that repeats it
 # quick  as ci with few examples: sanitizers, wheels
-# deep   random, for a night
-settings.register_profile("dev", deadline=None, derandomize=False, print_blob=True, max_examples=50)
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=100
+    "dev",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=False,
+    print_blob=True,
+    max_examples=50,
+)
+settings.register_profile("deep", settings.get_profile("dev"), max_examples=5000)
+settings.register_profile(
+    "ci", settings.get_profile("dev"), derandomize=True, database=None, max_examples=100
 )
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
-settings.register_profile("deep", settings.get_profile("dev"), max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 

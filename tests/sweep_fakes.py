@@ -14,7 +14,7 @@ from pyallocx.units import parse_bytes, parse_count
 class FakeTrace:
     events: int = 1000
     metadata: dict = field(
-        default_factory=lambda: {"program": "git", "command": "git log", "source": "/x/git.npz"}
+        default_factory=lambda: {"program": "git", "command": "git log", "file": "git.npz"}
     )
 
     def __len__(self):

@@ -15,7 +15,7 @@ from pyallocx.cli import SYSTEMS, main
 HERE = Path(__file__).parent
 
 
-def open_fake(spec, on_error):
+def open_fake(spec, on_error, progress):
     if spec == "bad":
         raise TraceError("bad: line 3: expected a size")
     if spec == "missing":
@@ -42,7 +42,7 @@ def test_a_person_reads_trace_table_answer(run, tmp_path):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "replayed: git.npz, command git log, 1,000 events"
-    assert "chunk_count 4" in lines[1]
+    assert lines[-1] == "defaults: chunk_count 4, policy cut"
     order = [out.index(word) for word in ("replayed", "<- knee", "% fewer", f"picture: {picture}")]
     assert order == sorted(order)
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -53,6 +53,7 @@ def test_json_is_all_there_is(run):
     rows = json.loads(out)
     assert (code, err) == (0, "")
     assert [row["retain_bytes"] for row in rows] == [0, 2048, "inf"]
+    assert '"retain_bytes": 2048,' in out, "whole numbers stay whole beside infinity"
     assert list(rows[0]) == [
         "retain_bytes", "pops", "list_frees", "overhead_bytes", "histogram", "status",
     ]  # fmt: skip
@@ -73,7 +74,7 @@ def test_csv_and_other_axes(run, tmp_path):
     code, out, _ = run("sweep", "fake", "--csv", str(table), "--x", "pops", "--y", "overhead_bytes")
     assert code == 0
     assert f"table: {table}" in out
-    assert "axes: pops (wastage) against overhead_bytes" in out
+    assert "wastage: pops; churn: overhead_bytes" in out
     assert len(table.read_text().splitlines()) == 5
 
 
@@ -161,7 +162,7 @@ def test_a_system_explains_itself(run):
             return [f"{len(result)} answers"]
 
     _, out, _ = run("sweep", "fake", registry={"fake": Talks()})
-    assert out.splitlines()[-1] == "4 answers"
+    assert "\n4 answers\n" in out
 
 
 def test_info(run):
@@ -177,6 +178,21 @@ def test_info(run):
     assert "1,234 unknown frees" in out
     _, out, _ = run("sweep", "fake", "--on-error", "skip")
     assert "1,234 events of the file dropped" in out
+
+
+def test_info_shows_any_metadata_on_one_line(capsys):
+    trace = FakeTrace(
+        metadata={"counts": {"frees_of_null": 2}, "tids": list(range(500)), "program": "a\n\x1b[2J"}
+    )
+    for argv in (["info"], ["sweep", "fake"]):
+        main(argv, registry={"fake": Fake}, open_trace=lambda *asked: ("evil\r", trace))
+        out = capsys.readouterr().out
+        assert "a\\n\\x1b[2J" in out
+        assert "\x1b" not in out
+        assert "\r" not in out
+        if argv == ["info"]:
+            assert "frees_of_null 2" in out
+            assert "... (488 more)" in out
 
 
 def test_info_json(run):
@@ -195,7 +211,7 @@ from sweep_fakes import Fake, FakeTrace, SlowFake
 
 trace = FakeTrace(metadata={"program": "caf\\u00e9 \\u2713", "command": "caf\\u00e9"})
 registry = {"fake": Fake, "slow": SlowFake}
-sys.exit(main(registry=registry, open_trace=lambda spec, on_error: ("tr\\u00e4ce", trace)))
+sys.exit(main(registry=registry, open_trace=lambda *asked: ("tr\\u00e4ce", trace)))
 """
 
 

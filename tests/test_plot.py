@@ -97,11 +97,23 @@ def test_words_around_the_picture():
     assert CASES["curve"].plot(path="/dev/null", title="mine").figure.get_suptitle() == "mine"
 
 
+def test_a_name_is_no_formula(tmp_path):
+    ax = result(keep=(0, 64)).plot(path=tmp_path / "a.png", title="a$b_{c$")
+    assert ax.figure.get_suptitle() == "a$b_{c$"
+
+
+def test_two_axes_share_a_figure():
+    left, right = Figure(figsize=(12, 5)).subplots(1, 2)
+    CASES["curve"].plot(ax=left)
+    CASES["policies"].plot(ax=right)
+    assert left.get_title(loc="left").startswith("demo: git.npz, 12,345 events\nknee")
+
+
 def test_a_series_per_policy_and_one_label_where_all_cells_coincide():
     ax = CASES["policies"].plot(ax=new_ax())
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["Pareto front", "cut", "age", "all"]
-    assert "any keep_bytes" in {text.get_text() for text in labels(ax)}
+    assert "all" in {text.get_text() for text in labels(ax)}
     colours = {line.get_color() for line in ax.lines if line.get_label() in names[1:]}
     assert len(colours) == 3
 

@@ -309,7 +309,7 @@ def test_text_fits_and_says_what_is_missing(width):
     assert max(map(len, lines[1:])) <= width
     assert sum("<- knee" in line for line in lines) == 1
     assert sum("<- Firefox" in line for line in lines) == 1
-    assert "not shown: " in lines[-1]
+    assert "not shown: " in text
     assert "histogram" in lines[-1]
 
 
@@ -318,7 +318,7 @@ def test_long_tables_are_cut_but_keep_the_marks():
     res = table([i if i == 250 else i + 1000 for i in range(rows)], [9] * rows)
     text = render_text(res, 100)
     assert "475 rows not shown" in text
-    assert "<- knee" in text
+    assert "<- best" in text
     assert len(text.splitlines()) < 40
     assert "475 rows not shown" in render_html(res)
 
@@ -357,6 +357,16 @@ def test_explanations_compare_with_the_most_churn():
     assert knee.saved == pytest.approx(1 - res.knee()["list_frees"] / 4000)
     assert explain(res[:0]) == []
     assert explain(res[:1]) == ["No measured cell saves anything over another."]
+
+
+def test_a_front_too_short_to_bend_has_no_knee_to_mark():
+    two = table([1, 2], [5, 3])
+    assert "knee" not in repr(two)
+    assert explain(two)[0].startswith("keep_bytes 1 B (least churn): 40 % fewer calls")
+    assert "<- best" in repr(table([1, 2], [3, 5]))
+    assert "<-" not in repr(table([1], [3]))
+    assert "<-" not in repr(table([math.inf, 1], [3, math.inf]))
+    assert table([1, math.inf], [5, 0]).knee()["keep_bytes"] == 0
 
 
 def test_a_landmark_needs_its_own_policy():

@@ -25,8 +25,8 @@ void ax_arena_params_default(ax_arena_params *params)
     };
 }
 
-/* The address in the middle of a page that is never mapped, minus one so that it is odd: any use of it
- * faults. 64-bit: above the canonical addresses of x86-64. */
+/* The address in the middle of a page that is never mapped, minus one so that it is odd: any use of
+ * it faults. 64-bit: above the canonical addresses of x86-64. */
 uint64_t ax_poison_word(uint64_t page_bytes, uint32_t pointer_bytes)
 {
     uint64_t base = pointer_bytes == 8 ? UINT64_C(0x7FFFFFFFF0DEAFFF) : UINT64_C(0xF0DEAFFF);
@@ -43,8 +43,8 @@ int ax_arenas_init(ax_arenas *set, const ax_arena_params *params, ax_seam *seam,
     }
     int status = ax_pool_shape_check(&params->shape, seam->backing, detail);
     if (status == AX_OK) {
-        status = ax_ladder_init(&set->ladder, params->list_header_bytes, params->pointer_bytes,
-                                detail);
+        status =
+            ax_ladder_init(&set->ladder, params->list_header_bytes, params->pointer_bytes, detail);
     }
     if (status == AX_OK && policy->check) {
         status = policy->check(params, detail);
@@ -203,8 +203,8 @@ int ax_arenas_add_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t en
     uint64_t window = 0;
     uint32_t index = set->free_list_slot;
     if (index == AX_NO_LIST) {
-        status = grow_table(set->books, &set->lists, &set->lists_room, set->lists_used,
-                            sizeof(ax_list));
+        status =
+            grow_table(set->books, &set->lists, &set->lists_room, set->lists_used, sizeof(ax_list));
         if (status != AX_OK) {
             return status;
         }
@@ -271,7 +271,8 @@ int ax_arenas_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t size_b
     return AX_OK;
 }
 
-/* --- growth, emptying, shrinking ------------------------------------------------------------------ */
+/* --- growth, emptying, shrinking
+ * ------------------------------------------------------------------ */
 
 int ax_arena_make_room(ax_arenas *set, ax_list *list)
 {
@@ -324,6 +325,11 @@ void ax_arena_emptied(ax_arenas *set, ax_list *list)
     } else {
         uint32_t rung = list->entries.rung;
         set->counters.histogram_buffer[rung]++;
+        /* Usually the peak is what made the buffer; a tick may have shrunk it since, an earlier
+         * episode may have needed more. */
+        while (set->ladder.capacity[rung] < list->peak) {
+            rung++;
+        }
         while (rung > 1 && set->ladder.capacity[rung - 1] >= list->peak) {
             rung--;
         }
@@ -338,7 +344,8 @@ void ax_arena_wake(ax_arenas *set)
     set->policy->on_wake(set);
 }
 
-/* --- the slow path: poison and intrusive lists ---------------------------------------------------- */
+/* --- the slow path: poison and intrusive lists
+ * ---------------------------------------------------- */
 
 static void poison(const ax_arenas *set, const ax_list *list, uint64_t address)
 {
@@ -432,7 +439,8 @@ int ax_arena_push_slow(ax_arenas *set, ax_list *list, uint64_t address)
     return AX_OK;
 }
 
-/* --- totals and check ----------------------------------------------------------------------------- */
+/* --- totals and check
+ * ----------------------------------------------------------------------------- */
 
 void ax_arenas_totals(const ax_arenas *set, ax_arena_totals *out)
 {
@@ -510,10 +518,10 @@ static int check_list(const ax_arenas *set, uint32_t index, ax_detail *detail)
         return ax_fail(detail, AX_ERR_CORRUPT, "a list belongs to no living arena", list->life, 0,
                        0, index);
     }
-    if (set->policy->intrusive ? e->rung != 0
-                               : e->rung >= set->ladder.rungs ||
-                                     e->capacity != set->ladder.capacity[e->rung] ||
-                                     e->len > e->capacity) {
+    if (set->policy->intrusive
+            ? e->rung != 0
+            : e->rung >= set->ladder.rungs || e->capacity != set->ladder.capacity[e->rung] ||
+                  e->len > e->capacity) {
         return ax_fail(detail, AX_ERR_CORRUPT, "length and capacity of a list", e->len, e->capacity,
                        0, index);
     }

@@ -1,5 +1,5 @@
-/* arena: a set of arenas under one retention policy. Each arena is a pool and, per key, the list of its
- * freed objects.
+/* arena: a set of arenas under one retention policy. Each arena is a pool and, per key, the list of
+ * its freed objects.
  *
  *     ax_arenas ─┬─ params, policy, ladder, counters, operation clock      shared by all
  *                ├─ arena 0 ── pool (chunks)
@@ -7,16 +7,16 @@
  *                └─ lists    [ arena, key, entry_bytes | buffer ─▶ [hdr| p p p . . . . ] ]
  *                                                                       len ^     ^ capacity
  *
- * alloc takes the newest entry of the key's list (LIFO) or, where the list is empty, the pool's next
- * bytes. free appends to the list. When a pop leaves a list empty the policy decides what becomes of its
- * buffer; that is the only decision there is. Objects go back to the pool's chunks never, and chunks to
- * the system only when their arena dies.
+ * alloc takes the newest entry of the key's list (LIFO) or, where the list is empty, the pool's
+ * next bytes. free appends to the list. When a pop leaves a list empty the policy decides what
+ * becomes of its buffer; that is the only decision there is. Objects go back to the pool's chunks
+ * never, and chunks to the system only when their arena dies.
  *
- * One operation is one successful alloc or free; the operation clock counts them over all arenas of the
- * set. After each operation the policy is woken if the clock has reached its deadline.
+ * One operation is one successful alloc or free; the operation clock counts them over all arenas of
+ * the set. After each operation the policy is woken if the clock has reached its deadline.
  *
- * Modelled backing: nothing is stored, addresses are 0 for objects taken from a list; everything that is
- * counted is counted by the same code.
+ * Modelled backing: nothing is stored, addresses are 0 for objects taken from a list; everything
+ * that is counted is counted by the same code.
  */
 #ifndef AX_ARENA_H
 #define AX_ARENA_H
@@ -45,17 +45,17 @@ typedef struct ax_arena_params {
     ax_pool_shape shape;
     uint32_t list_header_bytes;
     uint32_t pointer_bytes;
-    uint32_t large_capacity; /* pops from a list with more capacity than this are counted apart */
-    uint32_t policy;         /* enum ax_policy_id */
-    uint64_t retain_bytes;   /* byte_cut: keep buffers of at most this; UINT64_MAX: all */
-    uint32_t retain_capacity;     /* capacity_cut: keep buffers of at most this many entries */
-    uint32_t window_episodes;     /* peak_window: episodes looked back on, 1..AX_MAX_WINDOW */
-    uint32_t padding_entries;     /* peak_window: kept beyond the highest of those peaks */
-    int poison;                   /* real backing: overwrite objects at free */
-    int check_poison;             /* and look at them again before reuse */
-    uint64_t tick_operations;     /* low_water: operations between ticks */
-    uint64_t idle_operations;     /* age: operations that an empty list keeps its buffer */
-    uint64_t budget_bytes;        /* budget: all buffers of empty lists together */
+    uint32_t large_capacity;  /* pops from a list with more capacity than this are counted apart */
+    uint32_t policy;          /* enum ax_policy_id */
+    uint64_t retain_bytes;    /* byte_cut: keep buffers of at most this; UINT64_MAX: all */
+    uint32_t retain_capacity; /* capacity_cut: keep buffers of at most this many entries */
+    uint32_t window_episodes; /* peak_window: episodes looked back on, 1..AX_MAX_WINDOW */
+    uint32_t padding_entries; /* peak_window: kept beyond the highest of those peaks */
+    int poison;               /* real backing: overwrite objects at free */
+    int check_poison;         /* and look at them again before reuse */
+    uint64_t tick_operations; /* low_water: operations between ticks */
+    uint64_t idle_operations; /* age: operations that an empty list keeps its buffer */
+    uint64_t budget_bytes;    /* budget: all buffers of empty lists together */
     uint64_t recycle_below_bytes; /* intrusive: objects of this size and more are never reused */
 } ax_arena_params;
 
@@ -145,8 +145,9 @@ void ax_arenas_release(ax_arenas *set);
 int ax_arenas_open(ax_arenas *set, uint32_t *arena);
 void ax_arenas_close(ax_arenas *set, uint32_t arena);
 
-/* The list of a key, made if there is none. size_bytes is rounded up to the alignment; a key that comes
- * with another size than before is AX_ERR_WRONG_SIZE. Intrusive lists belong to sizes, not to keys. */
+/* The list of a key, made if there is none. size_bytes is rounded up to the alignment; a key that
+ * comes with another size than before is AX_ERR_WRONG_SIZE. Intrusive lists belong to sizes, not to
+ * keys. */
 int ax_arenas_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t size_bytes,
                    uint32_t *list, ax_detail *detail);
 /* A new list without entry in the key map, for callers that keep their own. */
@@ -221,7 +222,8 @@ static inline int ax_arena_alloc(ax_arenas *set, uint32_t index, uint64_t *addre
     return AX_OK;
 }
 
-/* The address must be an object of this list that is not free: what checks that is room `checked`. */
+/* The address must be an object of this list that is not free: what checks that is room `checked`.
+ */
 static inline int ax_arena_free(ax_arenas *set, uint32_t index, uint64_t address)
 {
     ax_list *list = &set->lists[index];

@@ -4,8 +4,6 @@
 
 #include "policy.h"
 
-
-
 static ax_object *slot_of(const ax_checked *arena, uint64_t address)
 {
     uint64_t mask = arena->capacity - 1;
@@ -59,8 +57,9 @@ int ax_checked_close(ax_checked *arena, ax_detail *detail)
         return AX_OK;
     }
     if (arena->exports) {
-        return ax_fail(detail, AX_ERR_EXPORTED, "cannot close: a view still shows the arena's memory",
-                       arena->exports, 0, 0, 0);
+        return ax_fail(detail, AX_ERR_EXPORTED,
+                       "cannot close: a view still shows the arena's memory", arena->exports, 0, 0,
+                       0);
     }
     ax_arenas_close(arena->set, arena->arena);
     if (arena->objects) {

@@ -1,6 +1,6 @@
-/* checked: an arena whose objects are handed out as (address, generation), so that every misuse of a
- * handle is found before it touches the arena: foreign addresses, double frees, stale handles, wrong
- * keys, memory that somebody still looks at.
+/* checked: an arena whose objects are handed out as (address, generation), so that every misuse of
+ * a handle is found before it touches the arena: foreign addresses, double frees, stale handles,
+ * wrong keys, memory that somebody still looks at.
  *
  *     address ──hash──▶ ax_object { generation, live, key, list, request_bytes, exports }
  *

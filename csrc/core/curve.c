@@ -256,7 +256,8 @@ void ax_curve_drop_list(ax_curve *curve, uint32_t index, ax_weight now)
     ax_curve_list *list = &curve->lists[index];
     uint64_t first = (uint64_t)index * curve->thresholds;
     settle(curve, index);
-    /* The thresholds change by different amounts; none is left out, so the prefix is all of them. */
+    /* The thresholds change by different amounts; none is left out, so the prefix is all of them.
+     */
     change_prefix(curve, curve->thresholds, 0, now);
     for (uint32_t j = 0; j < curve->thresholds; j++) {
         uint32_t rung = curve->rung[first + j];
@@ -294,6 +295,12 @@ void ax_curve_get(const ax_curve *curve, uint32_t j, ax_curve_row *row)
     memset(row, 0, sizeof *row);
     row->pops_large = curve->pops_large[j];
     row->list_frees_at_close = curve->frees_at_close[j];
+    for (uint32_t i = 0; i < curve->lists_used; i++) {
+        if (curve->lists[i].life) {
+            row->buffer_bytes_end +=
+                ladder->bytes[curve->rung[(uint64_t)i * curve->thresholds + j]];
+        }
+    }
     row->capacity_end = curve->capacity[j];
     row->overhead_peak_entries = curve->peak[j];
     row->capacity_events = curve->capacity_events[j];
@@ -310,8 +317,8 @@ void ax_curve_get(const ax_curve *curve, uint32_t j, ax_curve_row *row)
         } else {
             row->list_reallocs += grown;
             row->list_bytes_moved +=
-                grown * (ladder->header_bytes +
-                         (uint64_t)ladder->capacity[r - 1] * ladder->pointer_bytes);
+                grown *
+                (ladder->header_bytes + (uint64_t)ladder->capacity[r - 1] * ladder->pointer_bytes);
         }
         row->list_frees += released;
         row->histogram_buffer[r] = curve->buffer[j * AX_RUNGS + r] + released;

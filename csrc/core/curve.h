@@ -1,17 +1,19 @@
 /* curve: all byte-cut thresholds of an arena in one pass.
  *
- * Which object a free list hands out does not depend on how much of its buffer is kept, so lengths are
- * common to all thresholds T_0 < T_1 < ... and only the buffers differ. Three facts make one pass cheap:
+ * Which object a free list hands out does not depend on how much of its buffer is kept, so lengths
+ * are common to all thresholds T_0 < T_1 < ... and only the buffers differ. Three facts make one
+ * pass cheap:
  *
- *  - A buffer of threshold j is never smaller than that of a lower threshold, and buffers are rungs of one
- *    ladder: the state of a list is a rising staircase of rungs.
+ *  - A buffer of threshold j is never smaller than that of a lower threshold, and buffers are rungs
+ * of one ladder: the state of a list is a rising staircase of rungs.
  *  - A free needs a larger buffer only in those thresholds that stand on the lowest step, a prefix
  *    j < J; all of them climb from the same rung to the next.
- *  - When a list empties after an episode with peak rung p, exactly the thresholds with T_j < bytes(p)
- *    give their buffer back, again a prefix, and all of them stand on p (identities I2 and I4).
+ *  - When a list empties after an episode with peak rung p, exactly the thresholds with T_j <
+ * bytes(p) give their buffer back, again a prefix, and all of them stand on p (identities I2 and
+ * I4).
  *
- * So the usual event touches one length, and the rare one touches a prefix. T_0 = 0 is always carried
- * along: its staircase is the running episode's peak.
+ * So the usual event touches one length, and the rare one touches a prefix. T_0 = 0 is always
+ * carried along: its staircase is the running episode's peak.
  *
  *        rung
  *         ^            . . . . . . .
@@ -22,10 +24,11 @@
  *         |  0
  *         +--------------------------> j
  *
- * What is summed over time needs no work in between: a change by d at event i of N adds d * (N - i) to
- * the sum over events (and d * (t_end - t_i) to the sum over time). The peak of the overhead is the
- * largest of (capacity - smallest length in a stretch of constant capacity); those smallest lengths are
- * kept per prefix, m[j] = the minimum since the last change that reached j but not j + 1.
+ * What is summed over time needs no work in between: a change by d at event i of N adds d * (N - i)
+ * to the sum over events (and d * (t_end - t_i) to the sum over time). The peak of the overhead is
+ * the largest of (capacity - smallest length in a stretch of constant capacity); those smallest
+ * lengths are kept per prefix, m[j] = the minimum since the last change that reached j but not j
+ * + 1.
  */
 #ifndef AX_CURVE_H
 #define AX_CURVE_H
@@ -49,8 +52,8 @@ typedef struct ax_curve_list {
 
 typedef struct ax_curve {
     ax_curve_list *lists;
-    uint64_t length;  /* entries over all lists */
-    uint64_t lowest;  /* of length, since the last change of any capacity */
+    uint64_t length; /* entries over all lists */
+    uint64_t lowest; /* of length, since the last change of any capacity */
     uint64_t pops;
     uint64_t length_events; /* sum over events of length */
     ax_u128 length_ns;
@@ -98,7 +101,7 @@ void ax_curve_finish(ax_curve *curve);
 
 typedef struct ax_curve_row {
     uint64_t pops_large, list_mallocs, list_reallocs, list_frees, list_frees_at_close,
-        list_bytes_moved, capacity_end, overhead_peak_entries, capacity_events;
+        list_bytes_moved, buffer_bytes_end, capacity_end, overhead_peak_entries, capacity_events;
     ax_u128 capacity_ns;
     uint64_t histogram_buffer[AX_RUNGS];
 } ax_curve_row;

@@ -1,7 +1,7 @@
 /* keymap: (arena, key, size) -> list number. Open addressing, linear probing, at most half full.
  *
- * Entries of dead arenas are not removed; they are dropped when the table grows, so it stays as large as
- * the lists that live (times four) however many arenas come and go.
+ * Entries of dead arenas are not removed; they are dropped when the table grows, so it stays as
+ * large as the lists that live (times four) however many arenas come and go.
  */
 #ifndef AX_KEYMAP_H
 #define AX_KEYMAP_H

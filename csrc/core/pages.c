@@ -7,7 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Modelled addresses start above the page at 0 and stay below 2^32 as long as a 32-bit program's would. */
+/* Modelled addresses start above the page at 0 and stay below 2^32 as long as a 32-bit program's
+ * would. */
 #define MODEL_BASE UINT64_C(0x10000)
 
 void ax_seam_init(ax_seam *seam, enum ax_backing backing)
@@ -111,9 +112,9 @@ int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address)
     if (seam->backing == AX_BACKING_MODELLED) {
         *address = model_take(seam, bytes, ax_page_bytes());
     } else {
-        void *p = bytes && bytes <= PTRDIFF_MAX
-                      ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                      : MAP_FAILED;
+        void *p = bytes && bytes <= PTRDIFF_MAX ? mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                                : MAP_FAILED;
         if (p == MAP_FAILED) {
             return refused(seam, AX_CALL_MAP);
         }

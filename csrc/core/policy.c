@@ -6,7 +6,8 @@ static void release_on_empty(ax_arenas *set, ax_list *list)
     ax_list_shrink(set, list, 0);
 }
 
-/* A cut by the size of the buffer, header included: the spirit of the fix, 2048 bytes in Firefox. */
+/* A cut by the size of the buffer, header included: the spirit of the fix, 2048 bytes in Firefox.
+ */
 static void byte_cut_on_empty(ax_arenas *set, ax_list *list)
 {
     if (set->ladder.bytes[list->entries.rung] > set->params.retain_bytes) {
@@ -14,8 +15,8 @@ static void byte_cut_on_empty(ax_arenas *set, ax_list *list)
     }
 }
 
-/* A cut by capacity in entries: the letter of the fix, 500 in Firefox. The same as the byte cut at 2048
- * with 8-byte pointers; with 4-byte pointers a 2048-byte buffer holds 510 entries and goes. */
+/* A cut by capacity in entries: the letter of the fix, 500 in Firefox. The same as the byte cut at
+ * 2048 with 8-byte pointers; with 4-byte pointers a 2048-byte buffer holds 510 entries and goes. */
 static void capacity_cut_on_empty(ax_arenas *set, ax_list *list)
 {
     if (list->entries.capacity > set->params.retain_capacity) {
@@ -70,8 +71,19 @@ static void low_water_start(ax_arenas *set)
     set->wake_at = set->params.tick_operations;
 }
 
-/* What a list had room for and did not use since the last tick is its low-water mark; half of it (at
- * least one entry) goes back. The buffer moves only when that reaches a lower rung. */
+/* The rung nearest to `wanted` entries that holds `used`; of two equally near ones the higher. */
+static uint32_t nearest_rung(const ax_ladder *ladder, uint32_t wanted, uint32_t used)
+{
+    uint32_t above = ax_ladder_rung(ladder, wanted);
+    if (above == 0 || ladder->capacity[above] == wanted || ladder->capacity[above - 1] < used) {
+        return above;
+    }
+    uint32_t below = above - 1;
+    return wanted - ladder->capacity[below] < ladder->capacity[above] - wanted ? below : above;
+}
+
+/* What a list had room for and did not use since the last tick is its low-water mark; half of it
+ * (at least one entry) goes back, to the nearest size there is. */
 static void low_water_on_wake(ax_arenas *set)
 {
     for (uint32_t i = 0; i < set->lists_used; i++) {
@@ -81,14 +93,15 @@ static void low_water_on_wake(ax_arenas *set)
         }
         uint32_t unused = list->entries.capacity - list->high;
         uint32_t wanted = list->entries.capacity - (unused - unused / 2);
-        uint32_t rung = ax_ladder_rung(&set->ladder, wanted);
+        uint32_t rung = nearest_rung(&set->ladder, wanted, list->high);
         if (rung < list->entries.rung) {
             ax_list_shrink(set, list, rung);
         }
         list->high = list->entries.len;
     }
     uint64_t tick = set->params.tick_operations;
-    set->wake_at = set->operations > AX_NO_DEADLINE - tick ? AX_NO_DEADLINE : set->operations + tick;
+    set->wake_at =
+        set->operations > AX_NO_DEADLINE - tick ? AX_NO_DEADLINE : set->operations + tick;
 }
 
 static uint64_t age_deadline(const ax_arenas *set)

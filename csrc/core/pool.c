@@ -98,8 +98,8 @@ void ax_pool_release(ax_pool *pool, ax_seam *seam)
 int ax_pool_check(const ax_pool *pool, const ax_pool_shape *shape, const ax_seam *seam,
                   ax_detail *detail)
 {
-    uint64_t parts = pool->headers_bytes + pool->bumped_bytes + pool->slop_bytes +
-                     (pool->end - pool->offset);
+    uint64_t parts =
+        pool->headers_bytes + pool->bumped_bytes + pool->slop_bytes + (pool->end - pool->offset);
     if (pool->offset > pool->end || parts != pool->chunk_bytes_held) {
         return ax_fail(detail, AX_ERR_CORRUPT, "parts of the chunks do not add up", parts,
                        pool->chunk_bytes_held, 0, pool->chunks);

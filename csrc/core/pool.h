@@ -2,10 +2,10 @@
  *
  *     chunk   [ header | object | object | ... | offset ->      tail ]
  *
- * A request that fits between offset and the chunk's end moves offset. Otherwise a new chunk is asked
- * for: a standard one (chunk_bytes, header included) becomes current and the old one's tail is never
- * looked at again (slop); a request larger than a standard payload gets a chunk of exactly its size, and
- * the current one stays.
+ * A request that fits between offset and the chunk's end moves offset. Otherwise a new chunk is
+ * asked for: a standard one (chunk_bytes, header included) becomes current and the old one's tail
+ * is never looked at again (slop); a request larger than a standard payload gets a chunk of exactly
+ * its size, and the current one stays.
  *
  *     chunk_bytes_held = headers_bytes + bumped_bytes + slop_bytes + (end - offset)
  */
@@ -65,7 +65,8 @@ void ax_pool_release(ax_pool *pool, ax_seam *seam);
 int ax_pool_check(const ax_pool *pool, const ax_pool_shape *shape, const ax_seam *seam,
                   ax_detail *detail);
 
-/* Whether [address, address + bytes) lies in the objects of one of the chunks. Real backing only. */
+/* Whether [address, address + bytes) lies in the objects of one of the chunks. Real backing only.
+ */
 int ax_pool_owns(const ax_pool *pool, const ax_pool_shape *shape, uint64_t address, uint64_t bytes);
 
 #endif

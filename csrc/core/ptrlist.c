@@ -75,8 +75,8 @@ int ax_ptrlist_set_rung(ax_ptrlist *list, const ax_ladder *ladder, ax_seam *seam
     } else if (list->rung == 0) {
         status = ax_seam_malloc(seam, ladder->bytes[rung], &list->buffer);
     } else {
-        status = ax_seam_realloc(seam, list->buffer, ladder->bytes[list->rung],
-                                 ladder->bytes[rung], &list->buffer);
+        status = ax_seam_realloc(seam, list->buffer, ladder->bytes[list->rung], ladder->bytes[rung],
+                                 &list->buffer);
     }
     if (status == AX_OK) {
         list->rung = rung;

@@ -5,13 +5,14 @@
  *
  *     rung      0     1    2    3    4     5     6     7      8     ...   20       21      22
  *     bytes     -     16   32   64   128   256   512   1024   2048  ...   8 MiB    9 MiB   11 MiB
- *     capacity  0     1    3    7    15    31    63    127    255   ...                        (8, 8)
- *     bytes     -     12   16   32   64    128   256   512    1024  ...                        (8, 4)
+ *     capacity  0     1    3    7    15    31    63    127    255   ...                        (8,
+ * 8) bytes     -     12   16   32   64    128   256   512    1024  ...                        (8,
+ * 4)
  *
- * The first buffer is exactly as large as one entry needs; below 8 MiB the next is the power of two that
- * holds one entry more; from 8 MiB on it is an eighth larger, rounded up to MiB. Since a list grows by
- * one entry at a time every buffer is a rung of this one ladder, and a rung is a small number.
- * Requests of 2 GiB and more are refused (twice the request must fit 32 bits).
+ * The first buffer is exactly as large as one entry needs; below 8 MiB the next is the power of two
+ * that holds one entry more; from 8 MiB on it is an eighth larger, rounded up to MiB. Since a list
+ * grows by one entry at a time every buffer is a rung of this one ladder, and a rung is a small
+ * number. Requests of 2 GiB and more are refused (twice the request must fit 32 bits).
  *
  * Header and pointer width are parameters: a 32-bit layout (pointer_bytes 4) is only counted, never
  * stored; with the real backing entries are uint64_t.

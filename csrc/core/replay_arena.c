@@ -112,7 +112,8 @@ void ax_replay_end(ax_replay *r)
     r->address = NULL;
 }
 
-/* --- from a request to its list ------------------------------------------------------------------- */
+/* --- from a request to its list
+ * ------------------------------------------------------------------- */
 
 static int list_alive(const void *owner, uint32_t list, uint32_t life)
 {
@@ -217,7 +218,8 @@ static inline int find_list(ax_replay *r, size_t i, uint32_t arena, uint64_t siz
     return find_list_slow(r, i, arena, units << log2, list);
 }
 
-/* --- one event ------------------------------------------------------------------------------------ */
+/* --- one event
+ * ------------------------------------------------------------------------------------ */
 
 static inline int do_alloc(ax_replay *r, uint32_t list, uint64_t object, ax_weight now, int curve)
 {
@@ -257,8 +259,8 @@ static uint32_t arena_of_list(const ax_replay *r, uint32_t list)
     return r->engine == AX_ENGINE_CURVE ? r->curve.lists[list].arena : r->set.lists[list].arena;
 }
 
-/* Whether a list that an object remembers is still one: its arena may have been closed since, in a file
- * that changed after it was validated. */
+/* Whether a list that an object remembers is still one: its arena may have been closed since, in a
+ * file that changed after it was validated. */
 static int is_list(const ax_replay *r, uint32_t list)
 {
     return r->engine == AX_ENGINE_CURVE ? r->curve.lists[list].life != 0
@@ -309,8 +311,8 @@ static int do_destroy(ax_replay *r, size_t i, ax_weight now)
 {
     uint32_t id = r->trace.arena ? r->trace.arena[i] : 0;
     if (r->arena_by != AX_ARENA_BY_ARENA) {
-        /* The trace's arenas are not ours. Their objects die all the same, but which ones those are is
-         * not known here. */
+        /* The trace's arenas are not ours. Their objects die all the same, but which ones those are
+         * is not known here. */
         return ax_fail(&r->detail, AX_ERR_EVENT_ARENA,
                        "the trace destroys arenas, so arena_by must be 'arena'", id, 0, 0, i);
     }
@@ -351,10 +353,11 @@ static int do_rare(ax_replay *r, size_t i, uint8_t op, uint64_t object, ax_weigh
     return do_realloc(r, i, object, now);
 }
 
-/* --- the loop ------------------------------------------------------------------------------------- */
+/* --- the loop
+ * ------------------------------------------------------------------------------------- */
 
-/* Instantiated once for each combination of the four constants; everything that does not change from
- * event to event is decided there. */
+/* Instantiated once for each combination of the four constants; everything that does not change
+ * from event to event is decided there. */
 static inline __attribute__((always_inline)) int run(ax_replay *r, size_t events, int curve,
                                                      int plain, int timed, int wide)
 {
@@ -451,7 +454,8 @@ int ax_replay_step(ax_replay *r, size_t events, size_t *left, ax_detail *detail)
     return r->status;
 }
 
-/* --- results -------------------------------------------------------------------------------------- */
+/* --- results
+ * -------------------------------------------------------------------------------------- */
 
 uint32_t ax_replay_rows(const ax_replay *r)
 {
@@ -487,6 +491,7 @@ static void curve_row(const ax_replay *r, uint32_t j, ax_replay_row *out)
             out->lists_end++;
         }
     }
+    out->held_bytes_end = row.buffer_bytes_end;
     out->list_mallocs = row.list_mallocs;
     out->list_reallocs = row.list_reallocs;
     out->list_frees = row.list_frees;
@@ -526,6 +531,7 @@ static void arena_row(const ax_replay *r, ax_replay_row *out)
     out->overhead_bytes_mean_ns = mean_ns(r, r->overhead_ns, width);
     out->freelist_bytes_end = totals.freelist_bytes;
     out->leaked_bytes_end = totals.leaked_bytes;
+    out->held_bytes_end = totals.list_buffer_bytes;
     out->lists_end = totals.lists;
     memcpy(out->histogram_peak, c->histogram_peak, sizeof c->histogram_peak);
     memcpy(out->histogram_buffer, c->histogram_buffer, sizeof c->histogram_buffer);
@@ -545,10 +551,11 @@ int ax_replay_row_get(const ax_replay *r, uint32_t row, ax_replay_row *out)
     ax_arena_totals pools;
     ax_arenas_totals(&r->set, &pools);
     out->chunk_bytes_end = pools.chunk_bytes;
+    out->held_bytes_end += pools.chunk_bytes; /* until here: the list buffers */
     out->slop_bytes_end = pools.slop_bytes;
     out->live_bytes_end = pools.bumped_bytes - out->freelist_bytes_end - out->leaked_bytes_end;
-    out->chunk_mallocs = r->seam.calls[AX_CALL_MALLOC] -
-                         (r->engine == AX_ENGINE_ARENA ? out->list_mallocs : 0);
+    out->chunk_mallocs =
+        r->seam.calls[AX_CALL_MALLOC] - (r->engine == AX_ENGINE_ARENA ? out->list_mallocs : 0);
     out->arenas_end = r->set.arenas_alive;
     out->bypassed = r->bypassed;
     return AX_OK;

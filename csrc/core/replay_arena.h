@@ -6,19 +6,20 @@
  *                        └─ word[object]: 0 dead, AX_BYPASSED, or list + 1
  *
  * What the decoder decides:
- *  - The key of a request is its key (0 where the trace has none) together with its size rounded up to
- *    the alignment (a size of 0 counts as 1), so one key never holds two sizes.
+ *  - The key of a request is its key (0 where the trace has none) together with its size rounded up
+ * to the alignment (a size of 0 counts as 1), so one key never holds two sizes.
  *  - A request above max_object_bytes bypasses the arena and is counted.
- *  - A realloc that keeps the key is nothing; otherwise an alloc of the new, then a free of the old.
+ *  - A realloc that keeps the key is nothing; otherwise an alloc of the new, then a free of the
+ * old.
  *  - The arena is the trace's arena, the thread, or the only one (arena_by). A realloc stays in the
  *    arena of its object.
  *  - A destroy closes its arena; a later allocation opens a new one under the same number.
  *
- * Sums over events take the state after each event; peaks are over the states after each list operation,
- * so they see the middle of a realloc as well.
+ * Sums over events take the state after each event; peaks are over the states after each list
+ * operation, so they see the middle of a realloc as well.
  *
- * Memory: one u32 per object of the trace (mapped, touched as the trace goes), one record per list. The
- * real backing keeps the address of each object too.
+ * Memory: one u32 per object of the trace (mapped, touched as the trace goes), one record per list.
+ * The real backing keeps the address of each object too.
  */
 #ifndef AX_REPLAY_ARENA_H
 #define AX_REPLAY_ARENA_H
@@ -43,9 +44,9 @@ typedef struct ax_replay {
     uint64_t objects;
     uint64_t arena_ids;
     uint32_t *word;
-    uint64_t *address;   /* real backing only */
-    uint32_t *arena_of;  /* arena id of the trace -> arena of the set, or AX_NO_LIST */
-    uint32_t *direct;    /* rounded size / alignment -> list + 1; where the size alone is the key */
+    uint64_t *address;  /* real backing only */
+    uint32_t *arena_of; /* arena id of the trace -> arena of the set, or AX_NO_LIST */
+    uint32_t *direct;   /* rounded size / alignment -> list + 1; where the size alone is the key */
     uint64_t direct_room;
     uint32_t alignment_log2;
     uint64_t end_ns;
@@ -64,16 +65,16 @@ typedef struct ax_replay_options {
     enum ax_engine engine;
     enum ax_backing backing;
     enum ax_arena_by arena_by;
-    uint64_t max_object_bytes; /* 0: the payload of a standard chunk */
-    uint64_t objects;          /* how many the trace has */
-    uint64_t arena_ids;        /* arenas (or threads) are numbered below this */
+    uint64_t max_object_bytes;    /* 0: the payload of a standard chunk */
+    uint64_t objects;             /* how many the trace has */
+    uint64_t arena_ids;           /* arenas (or threads) are numbered below this */
     const uint64_t *retain_bytes; /* engine CURVE: strictly rising, from 0 */
     uint32_t thresholds;
     uint64_t fail_at; /* fail this attempt of the allocator's seam; 0: none */
 } ax_replay_options;
 
-int ax_replay_begin(ax_replay *replay, const ax_trace_view *trace,
-                    const ax_replay_options *options, ax_detail *detail);
+int ax_replay_begin(ax_replay *replay, const ax_trace_view *trace, const ax_replay_options *options,
+                    ax_detail *detail);
 /* At most `events` more; *left says how many remain. */
 int ax_replay_step(ax_replay *replay, size_t events, size_t *left, ax_detail *detail);
 void ax_replay_end(ax_replay *replay);
@@ -85,6 +86,7 @@ typedef struct ax_replay_row {
     uint64_t overhead_bytes_end, overhead_bytes_peak;
     double overhead_bytes_mean;    /* per event */
     double overhead_bytes_mean_ns; /* per ns; NaN where times are unknown */
+    uint64_t held_bytes_end;       /* all that the backing handed out: chunks and list buffers */
     uint64_t chunk_bytes_end, freelist_bytes_end, slop_bytes_end, live_bytes_end, leaked_bytes_end;
     uint64_t chunk_mallocs, arenas_end, lists_end, bypassed;
     uint64_t histogram_peak[AX_RUNGS], histogram_buffer[AX_RUNGS];

@@ -1,8 +1,8 @@
 /* status: what every function of the core can answer.
  *
- * A function returns 0 (AX_OK) or one of the negative codes below; outputs come last in its parameter
- * list and are left alone when the answer is not AX_OK. The numbers that belong to an answer (which
- * value, which range, at which event) travel beside it in an ax_detail:
+ * A function returns 0 (AX_OK) or one of the negative codes below; outputs come last in its
+ * parameter list and are left alone when the answer is not AX_OK. The numbers that belong to an
+ * answer (which value, which range, at which event) travel beside it in an ax_detail:
  *
  *     code                        detail.what         value      low        high       where
  *     AX_ERR_RANGE                name of parameter   given      smallest   largest    -
@@ -10,7 +10,8 @@
  *     AX_ERR_POISON               -                   found      wanted     address    byte offset
  *     AX_ERR_EVENT_*              what is wrong       found      smallest   largest    event number
  *                                                     (smallest > largest: nothing would be right)
- *     AX_ERR_CORRUPT              the broken rule     found      expected   -          list or chunk
+ *     AX_ERR_CORRUPT              the broken rule     found      expected   -          list or
+ * chunk
  */
 #ifndef AX_STATUS_H
 #define AX_STATUS_H
@@ -19,20 +20,20 @@
 
 enum ax_status {
     AX_OK = 0,
-    AX_ERR_NOMEM = -1,        /* the backing refused memory (or a test made it refuse) */
-    AX_ERR_RANGE = -2,        /* a parameter is outside its range */
-    AX_ERR_OVERFLOW = -3,     /* a size or a count does not fit its type */
-    AX_ERR_FOREIGN = -4,      /* an address that this allocator never handed out */
-    AX_ERR_STALE = -5,        /* a handle whose object was freed, its memory handed out again */
-    AX_ERR_DOUBLE_FREE = -6,  /* a free of an object that is already free */
-    AX_ERR_WRONG_KEY = -7,    /* a free under another key than the allocation's */
-    AX_ERR_WRONG_SIZE = -8,   /* a key that came with another size before */
-    AX_ERR_POISON = -9,       /* a free object was written to */
-    AX_ERR_CORRUPT = -10,     /* a check walked the state and found a broken rule */
-    AX_ERR_CLOSED = -11,      /* use after close */
-    AX_ERR_EXPORTED = -12,    /* memory that a view still shows */
-    AX_ERR_EVENT_OP = -13,    /* trace: an operation that does not exist */
-    AX_ERR_EVENT_ORDER = -14, /* trace: the k-th allocation must make object k */
+    AX_ERR_NOMEM = -1,         /* the backing refused memory (or a test made it refuse) */
+    AX_ERR_RANGE = -2,         /* a parameter is outside its range */
+    AX_ERR_OVERFLOW = -3,      /* a size or a count does not fit its type */
+    AX_ERR_FOREIGN = -4,       /* an address that this allocator never handed out */
+    AX_ERR_STALE = -5,         /* a handle whose object was freed, its memory handed out again */
+    AX_ERR_DOUBLE_FREE = -6,   /* a free of an object that is already free */
+    AX_ERR_WRONG_KEY = -7,     /* a free under another key than the allocation's */
+    AX_ERR_WRONG_SIZE = -8,    /* a key that came with another size before */
+    AX_ERR_POISON = -9,        /* a free object was written to */
+    AX_ERR_CORRUPT = -10,      /* a check walked the state and found a broken rule */
+    AX_ERR_CLOSED = -11,       /* use after close */
+    AX_ERR_EXPORTED = -12,     /* memory that a view still shows */
+    AX_ERR_EVENT_OP = -13,     /* trace: an operation that does not exist */
+    AX_ERR_EVENT_ORDER = -14,  /* trace: the k-th allocation must make object k */
     AX_ERR_EVENT_OBJECT = -15, /* trace: an object that was never allocated */
     AX_ERR_EVENT_DEAD = -16,   /* trace: an object that is already dead */
     AX_ERR_EVENT_ARENA = -17,  /* trace: an arena that does not own the object, or none */

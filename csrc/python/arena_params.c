@@ -9,7 +9,7 @@ typedef struct field {
     size_t bytes;
 } field;
 
-#define FIELD(name, member)                                                                        \
+#define FIELD(name, member) \
     {name, offsetof(ax_arena_params, member), sizeof(((ax_arena_params *)0)->member)}
 
 static const field fields[] = {

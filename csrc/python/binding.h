@@ -27,7 +27,8 @@ extern struct PyModuleDef axpy_module_def;
 module_state *axpy_state_of_type(PyTypeObject *type);
 module_state *axpy_state_of_module(PyObject *module);
 
-/* Turns a status of the core into a Python exception; returns NULL so that callers can return it. */
+/* Turns a status of the core into a Python exception; returns NULL so that callers can return it.
+ */
 PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail);
 
 /* errors.c */
@@ -39,15 +40,16 @@ int axpy_arena_init(PyObject *module, module_state *state);
 int axpy_replay_init(PyObject *module, module_state *state);
 
 /* buffers.c: borrowed columns. A column is any object with the buffer protocol, one-dimensional and
- * contiguous, whose items are unsigned integers of `itemsize` bytes (judged by kind and size, never by
- * the format letter). `events` is checked when it is not SIZE_MAX. None is allowed where optional. */
+ * contiguous, whose items are unsigned integers of `itemsize` bytes (judged by kind and size, never
+ * by the format letter). `events` is checked when it is not SIZE_MAX. None is allowed where
+ * optional. */
 typedef struct column {
     Py_buffer buffer;
     int held;
 } column;
 
-int axpy_column_get(PyObject *source, const char *name, size_t itemsize, int optional, size_t events,
-                    column *out);
+int axpy_column_get(PyObject *source, const char *name, size_t itemsize, int optional,
+                    size_t events, column *out);
 void axpy_column_release(column *col);
 
 #endif

@@ -3,22 +3,22 @@
 
 #include <string.h>
 
-/* NumPy says 'L' for a uint64 array and 'Q' for a uint64 field: what counts is that the letter is one
- * of the unsigned integers and that the item size fits. */
+/* NumPy says 'L' for a uint64 array and 'Q' for a uint64 field: what counts is that the letter is
+ * one of the unsigned integers and that the item size fits. */
 static int is_unsigned(const char *format)
 {
     if (!format) {
         return 1; /* bytes */
     }
-    if (*format == '@' || *format == '=' ||
-        (*format == '<' && PY_LITTLE_ENDIAN) || (*format == '>' && PY_BIG_ENDIAN)) {
+    if (*format == '@' || *format == '=' || (*format == '<' && PY_LITTLE_ENDIAN) ||
+        (*format == '>' && PY_BIG_ENDIAN)) {
         format++;
     }
     return format[0] && strchr("BHILQN", format[0]) && !format[1];
 }
 
-int axpy_column_get(PyObject *source, const char *name, size_t itemsize, int optional, size_t events,
-                    column *out)
+int axpy_column_get(PyObject *source, const char *name, size_t itemsize, int optional,
+                    size_t events, column *out)
 {
     out->held = 0;
     if (optional && source == Py_None) {
@@ -38,13 +38,14 @@ int axpy_column_get(PyObject *source, const char *name, size_t itemsize, int opt
     if (b->ndim != 1) {
         PyErr_Format(PyExc_ValueError, "column '%s' has %d dimensions, expected 1", name, b->ndim);
     } else if (!is_unsigned(b->format) || (size_t)b->itemsize != itemsize) {
-        PyErr_Format(PyExc_TypeError,
-                     "column '%s' must hold unsigned integers of %zu bytes in native byte order, not "
-                     "'%s' of %zd bytes",
-                     name, itemsize, b->format ? b->format : "B", b->itemsize);
+        PyErr_Format(
+            PyExc_TypeError,
+            "column '%s' must hold unsigned integers of %zu bytes in native byte order, not "
+            "'%s' of %zd bytes",
+            name, itemsize, b->format ? b->format : "B", b->itemsize);
     } else if (events != SIZE_MAX && (size_t)b->shape[0] != events) {
-        PyErr_Format(PyExc_ValueError, "column '%s' has %zd events, expected %zu", name, b->shape[0],
-                     events);
+        PyErr_Format(PyExc_ValueError, "column '%s' has %zd events, expected %zu", name,
+                     b->shape[0], events);
     } else {
         return 0;
     }

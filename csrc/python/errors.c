@@ -31,10 +31,9 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
     case AX_ERR_WRONG_KEY:
         return PyErr_Format(state->InvalidFree, "%s (address %p)", what, hex(d->value));
     case AX_ERR_WRONG_SIZE:
-        return PyErr_Format(PyExc_ValueError,
-                            "key %llu holds objects of %llu bytes, asked for %llu bytes",
-                            (unsigned long long)d->where, (unsigned long long)d->low,
-                            (unsigned long long)d->value);
+        return PyErr_Format(
+            PyExc_ValueError, "key %llu holds objects of %llu bytes, asked for %llu bytes",
+            (unsigned long long)d->where, (unsigned long long)d->low, (unsigned long long)d->value);
     case AX_ERR_POISON:
         return PyErr_Format(
             state->PoisonError,

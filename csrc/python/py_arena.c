@@ -47,7 +47,8 @@ static void free_object(PyObject *self)
     Py_DECREF(type);
 }
 
-/* --- entering and leaving ------------------------------------------------------------------------- */
+/* --- entering and leaving
+ * ------------------------------------------------------------------------- */
 
 static int enter(ArenaObject *self)
 {
@@ -93,7 +94,8 @@ static PyObject *refuse(ArenaObject *self, int status, const ax_detail *detail)
     return axpy_raise(self->state, status, detail);
 }
 
-/* --- life of an arena ----------------------------------------------------------------------------- */
+/* --- life of an arena
+ * ----------------------------------------------------------------------------- */
 
 static void drop_shared(shared_set *shared)
 {
@@ -231,7 +233,8 @@ static PyObject *arena_exit(PyObject *op, PyObject *Py_UNUSED(args))
     return arena_close(op, NULL);
 }
 
-/* --- alloc, free, view ---------------------------------------------------------------------------- */
+/* --- alloc, free, view
+ * ---------------------------------------------------------------------------- */
 
 /* A Python int as an unsigned number of at most `most`. */
 static int get_number(PyObject *value, const char *name, uint64_t least, uint64_t most,
@@ -326,8 +329,8 @@ static PyObject *arena_free(PyObject *op, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     ax_detail detail = {0};
-    int status = ax_checked_free(&self->checked, (uint32_t)key, handle->address,
-                                 handle->generation, &detail);
+    int status = ax_checked_free(&self->checked, (uint32_t)key, handle->address, handle->generation,
+                                 &detail);
     leave(self);
     if (status == AX_ERR_WRONG_KEY) {
         PyErr_Format(self->state->InvalidFree, "%R was allocated under key %llu, freed under %llu",
@@ -356,8 +359,8 @@ static PyObject *arena_view(PyObject *op, PyObject *object)
     }
     ax_detail detail = {0};
     ax_object *record;
-    int status = ax_checked_find(&self->checked, handle->address, handle->generation, &record,
-                                 &detail);
+    int status =
+        ax_checked_find(&self->checked, handle->address, handle->generation, &record, &detail);
     if (status == AX_OK) {
         ax_checked_export(&self->checked, record);
         view->arena = (ArenaObject *)Py_NewRef(op);
@@ -393,7 +396,8 @@ static void view_dealloc(PyObject *op)
     free_object(op);
 }
 
-/* --- looking at it -------------------------------------------------------------------------------- */
+/* --- looking at it
+ * -------------------------------------------------------------------------------- */
 
 static PyObject *arena_check(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -540,8 +544,7 @@ static PyMethodDef arena_methods[] = {
     {"check", arena_check, METH_NOARGS, "check($self, /)\n--\n\n"},
     {"close", arena_close, METH_NOARGS, "close($self, /)\n--\n\n"},
     {"fail_backing_call", (PyCFunction)(void (*)(void))arena_fail_next,
-     METH_VARARGS | METH_KEYWORDS,
-     "fail_backing_call($self, /, n, bookkeeping=False)\n--\n\n"},
+     METH_VARARGS | METH_KEYWORDS, "fail_backing_call($self, /, n, bookkeeping=False)\n--\n\n"},
     {"__enter__", arena_enter, METH_NOARGS, NULL},
     {"__exit__", arena_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
@@ -553,7 +556,8 @@ static PyGetSetDef arena_getset[] = {
 };
 
 static PyType_Slot arena_slots[] = {
-    {Py_tp_doc, (void *)(uintptr_t) "The arena behind pyallocx.Arena; parameters as a dict of ints."},
+    {Py_tp_doc,
+     (void *)(uintptr_t) "The arena behind pyallocx.Arena; parameters as a dict of ints."},
     {Py_tp_new, (void *)(uintptr_t)arena_new},
     {Py_tp_dealloc, (void *)(uintptr_t)arena_dealloc},
     {Py_tp_methods, arena_methods},
@@ -581,7 +585,8 @@ static PyType_Spec view_spec = {
     .slots = view_slots,
 };
 
-/* --- handles -------------------------------------------------------------------------------------- */
+/* --- handles
+ * -------------------------------------------------------------------------------------- */
 
 static PyObject *handle_repr(PyObject *op)
 {
@@ -620,7 +625,8 @@ static PyGetSetDef handle_getset[] = {
 };
 
 static PyType_Slot handle_slots[] = {
-    {Py_tp_doc, (void *)(uintptr_t) "One allocation of an Arena: made by alloc(), ended by free()."},
+    {Py_tp_doc,
+     (void *)(uintptr_t) "One allocation of an Arena: made by alloc(), ended by free()."},
     {Py_tp_dealloc, (void *)(uintptr_t)free_object},
     {Py_tp_repr, (void *)(uintptr_t)handle_repr},
     {Py_tp_getset, handle_getset},

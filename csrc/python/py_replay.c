@@ -104,10 +104,10 @@ static uint64_t *get_thresholds(PyObject *sequence, uint32_t *count)
 
 static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"params",  "op",      "object",    "size_bytes",
-                            "thread",  "key",     "arena",     "time_ns",
-                            "objects", "arena_ids", "arena_by", "max_object_bytes",
-                            "retain_bytes", "modelled", "fail_at", NULL};
+    static char *names[] = {"params",       "op",        "object",   "size_bytes",
+                            "thread",       "key",       "arena",    "time_ns",
+                            "objects",      "arena_ids", "arena_by", "max_object_bytes",
+                            "retain_bytes", "modelled",  "fail_at",  NULL};
     PyObject *params;
     PyObject *sources[COLUMNS];
     unsigned long long objects;
@@ -117,8 +117,8 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     int arena_by;
     int modelled = 1;
     PyObject *retain_bytes = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOOOOKKiK|OpK", names, &PyDict_Type, &params,
-                                     &sources[OP], &sources[OBJECT], &sources[SIZE],
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOOOOKKiK|OpK", names, &PyDict_Type,
+                                     &params, &sources[OP], &sources[OBJECT], &sources[SIZE],
                                      &sources[THREAD], &sources[KEY], &sources[ARENA],
                                      &sources[TIME], &objects, &arena_ids, &arena_by,
                                      &max_object_bytes, &retain_bytes, &modelled, &fail_at)) {
@@ -192,10 +192,8 @@ static PyObject *replay_step(PyObject *op, PyObject *argument)
     size_t left = 0;
     ax_detail detail = {0};
     int status;
-    Py_BEGIN_ALLOW_THREADS
-    status = ax_replay_step(&self->replay, events, &left, &detail);
-    Py_END_ALLOW_THREADS
-    atomic_store(&self->busy, 0);
+    Py_BEGIN_ALLOW_THREADS status = ax_replay_step(&self->replay, events, &left, &detail);
+    Py_END_ALLOW_THREADS atomic_store(&self->busy, 0);
     if (status != AX_OK) {
         return axpy_raise(self->state, status, &detail);
     }
@@ -220,6 +218,7 @@ static PyObject *row_dict(const ax_replay *replay, const ax_replay_row *row)
         {"list_bytes_moved", row->list_bytes_moved},
         {"overhead_bytes_end", row->overhead_bytes_end},
         {"overhead_bytes_peak", row->overhead_bytes_peak},
+        {"held_bytes_end", row->held_bytes_end},
         {"chunk_bytes_end", row->chunk_bytes_end},
         {"freelist_bytes_end", row->freelist_bytes_end},
         {"slop_bytes_end", row->slop_bytes_end},
@@ -236,12 +235,12 @@ static PyObject *row_dict(const ax_replay *replay, const ax_replay_row *row)
             Py_CLEAR(dict);
         }
     }
-    if (dict && (axpy_put_double(dict, "overhead_bytes_mean", row->overhead_bytes_mean) < 0 ||
-                 axpy_put_double(dict, "overhead_bytes_mean_ns", row->overhead_bytes_mean_ns) < 0 ||
-                 axpy_put_histogram(dict, "histogram_peak", &replay->set.ladder,
-                                    row->histogram_peak) < 0 ||
-                 axpy_put_histogram(dict, "histogram_buffer", &replay->set.ladder,
-                                    row->histogram_buffer) < 0)) {
+    if (dict &&
+        (axpy_put_double(dict, "overhead_bytes_mean", row->overhead_bytes_mean) < 0 ||
+         axpy_put_double(dict, "overhead_bytes_mean_ns", row->overhead_bytes_mean_ns) < 0 ||
+         axpy_put_histogram(dict, "histogram_peak", &replay->set.ladder, row->histogram_peak) < 0 ||
+         axpy_put_histogram(dict, "histogram_buffer", &replay->set.ladder, row->histogram_buffer) <
+             0)) {
         Py_CLEAR(dict);
     }
     return dict;

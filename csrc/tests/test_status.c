@@ -33,6 +33,7 @@ int main(void)
     expect(strcmp(detail.what, "chunk_bytes") == 0 && detail.value == 3 && detail.low == 1 &&
                detail.high == 2 && detail.where == 4,
            "another detail", status);
-    expect(ax_fail(NULL, AX_ERR_NOMEM, NULL, 0, 0, 0, 0) == AX_ERR_NOMEM, "no detail", AX_ERR_NOMEM);
+    expect(ax_fail(NULL, AX_ERR_NOMEM, NULL, 0, 0, 0, 0) == AX_ERR_NOMEM, "no detail",
+           AX_ERR_NOMEM);
     return failures != 0;
 }

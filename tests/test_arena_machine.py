@@ -1,0 +1,43 @@
+"""The arena against its twin, and the twin's wrong sisters against the test."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from pyallocx.arena import POLICIES
+from pyallocx.testing import ArenaMachine, ReferenceArena, arena_parameters, wrong_arenas
+
+SETTINGS = settings(suppress_health_check=list(HealthCheck), stateful_step_count=30)
+# A conviction may take more examples than the profile gives; it stops at the first.
+HUNT = settings(SETTINGS, max_examples=1000, phases=[Phase.generate], database=None)
+
+
+# The policy in which each mistake shows.
+POLICY_OF = {
+    "ShrinkLosesAnEntry": "low_water",
+    "RestartsHigh": "release",
+    "WindowForgetsThisEpisode": "peak_window",
+    "BudgetLeaks": "budget",
+    "AgeNeverResets": "age",
+}
+
+
+def machine(**attributes):
+    return type("Machine", (ArenaMachine,), attributes)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_arena_agrees_with_twin(policy):
+    run_state_machine_as_test(machine(parameters=arena_parameters((policy,))), settings=SETTINGS)
+
+
+def test_twin_agrees_with_itself():
+    run_state_machine_as_test(machine(make=ReferenceArena, can_fail=False), settings=SETTINGS)
+
+
+@pytest.mark.parametrize("name", wrong_arenas)
+def test_wrong_arena_is_caught(name):
+    parameters = arena_parameters((POLICY_OF.get(name, "byte_cut"),))
+    wrong = machine(make=wrong_arenas[name], parameters=parameters, can_fail=False)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(wrong, settings=HUNT)
