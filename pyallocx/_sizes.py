@@ -167,6 +167,7 @@ class Empirical:
     Examples
     --------
     >>> sizes = Empirical([16, 48], weights=[3, 1])
+    >>> from pyallocx import synthesize
     >>> trace = synthesize(10_000, sizes=sizes)
     >>> Empirical.of(trace).size_bytes
     (16, 48)

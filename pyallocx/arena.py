@@ -1,8 +1,8 @@
 """Arenas with keyed free lists: live on real memory, or replayed over a trace.
 
 The live `Arena` and every replay run the same C code (``csrc/core/arena.c``). A sweep over byte
-cuts is answered by a model of it that computes all thresholds in one pass (``csrc/core/curve.h`` tells
-how); the tests hold the two equal, counter by counter.
+cuts is answered by a model of it that computes all thresholds in one pass (``csrc/core/curve.h``
+tells how); the tests hold the two equal, counter by counter.
 """
 
 from __future__ import annotations
