@@ -142,6 +142,13 @@ int ax_seam_unmap(ax_seam *seam, uint64_t address, uint64_t bytes)
     return AX_OK;
 }
 
+void ax_seam_discard(ax_seam *seam, uint64_t address, uint64_t bytes)
+{
+    if (seam->backing == AX_BACKING_REAL) {
+        (void)madvise(ax_at(address), bytes, MADV_DONTNEED);
+    }
+}
+
 int ax_seam_protect(ax_seam *seam, uint64_t address, uint64_t bytes, enum ax_protection protection)
 {
     static const int flags[] = {

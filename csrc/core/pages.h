@@ -59,6 +59,9 @@ void ax_seam_free(ax_seam *seam, uint64_t address, uint64_t bytes);
 /* Zeroed pages, readable and writable. bytes must be a multiple of the page size. */
 int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address);
 int ax_seam_unmap(ax_seam *seam, uint64_t address, uint64_t bytes);
+/* Tells the system that whole pages may be forgotten; they read as zero from now on. Advice: it may
+ * be ignored, so it is not counted and cannot fail. */
+void ax_seam_discard(ax_seam *seam, uint64_t address, uint64_t bytes);
 int ax_seam_protect(ax_seam *seam, uint64_t address, uint64_t bytes, enum ax_protection protection);
 
 /* The page size of the system. */

@@ -33,6 +33,59 @@ static void unmap_table(ax_seam *books, const void *pointer, uint64_t count, uin
     }
 }
 
+/* --- giving dead words back
+ * ----------------------------------------------------------------------- */
+
+/* Words are looked at in groups of this many, a whole number of pages on every system we know. */
+#define GROUP_WORDS (UINT64_C(1) << 14)
+/* So often whether it is time to look. */
+#define TRIM_EVENTS ((size_t)1 << 18)
+
+static int all_dead(const uint32_t *words)
+{
+    uint32_t any = 0;
+    for (uint64_t i = 0; i < GROUP_WORDS; i++) {
+        any |= words[i];
+    }
+    return any == 0;
+}
+
+/* How many objects have been allocated so far: the last allocation made the last of them. */
+static uint64_t allocated(const ax_replay *r)
+{
+    size_t start = r->at > TRIM_EVENTS ? r->at - TRIM_EVENTS : 0;
+    for (size_t i = r->at; i-- > start;) {
+        if (r->trace.op[i] == AX_OP_ALLOC) {
+            uint64_t object = ax_trace_object(&r->trace, i);
+            return object < r->objects ? object + 1 : r->objects;
+        }
+    }
+    return r->groups * GROUP_WORDS;
+}
+
+/* Gives back the groups of words whose objects are all dead. Runs when the groups kept have
+ * doubled, so that looking costs a constant per object however long some of them live. */
+static void trim(ax_replay *r)
+{
+    uint64_t full = allocated(r) / GROUP_WORDS;
+    uint64_t known = r->groups;
+    if (full <= known || full - known + r->kept_groups < r->trim_at) {
+        return;
+    }
+    memset(r->kept + known, 1, full - known);
+    r->groups = full;
+    r->kept_groups = 0;
+    for (uint64_t g = 0; g < full; g++) {
+        if (r->kept[g] && all_dead(&r->word[g * GROUP_WORDS])) {
+            r->kept[g] = 0;
+            ax_seam_discard(&r->books, (uint64_t)(uintptr_t)&r->word[g * GROUP_WORDS],
+                            GROUP_WORDS * sizeof *r->word);
+        }
+        r->kept_groups += r->kept[g];
+    }
+    r->trim_at = 2 * r->kept_groups + 16;
+}
+
 static int is_plain(const ax_replay *r)
 {
     return r->direct != NULL;
@@ -63,7 +116,11 @@ int ax_replay_begin(ax_replay *r, const ax_trace_view *trace, const ax_replay_op
         return ax_fail(detail, AX_ERR_RANGE, "max_object_bytes", r->max_object_bytes, 1,
                        UINT64_C(1) << 40, 0);
     }
+    r->trim_at = 16;
     status = map_table(&r->books, r->objects, sizeof *r->word, &r->word);
+    if (status == AX_OK) {
+        status = map_table(&r->books, r->objects / GROUP_WORDS, sizeof *r->kept, &r->kept);
+    }
     if (status == AX_OK && r->seam.backing == AX_BACKING_REAL) {
         status = map_table(&r->books, r->objects, sizeof *r->address, &r->address);
     }
@@ -105,10 +162,12 @@ void ax_replay_end(ax_replay *r)
     ax_curve_release(&r->curve);
     ax_keymap_release(&r->keys, &r->books);
     unmap_table(&r->books, r->word, r->objects, sizeof *r->word);
+    unmap_table(&r->books, r->kept, r->objects / GROUP_WORDS, sizeof *r->kept);
     unmap_table(&r->books, r->address, r->objects, sizeof *r->address);
     unmap_table(&r->books, r->arena_of, r->arena_ids, sizeof *r->arena_of);
     unmap_table(&r->books, r->direct, r->direct_room, sizeof *r->direct);
     r->word = r->arena_of = r->direct = NULL;
+    r->kept = NULL;
     r->address = NULL;
 }
 
@@ -439,11 +498,14 @@ static int run_curve(ax_replay *r, size_t n)
 
 int ax_replay_step(ax_replay *r, size_t events, size_t *left, ax_detail *detail)
 {
-    if (r->status == AX_OK) {
-        size_t rest = r->trace.events - r->at;
-        size_t n = events < rest ? events : rest;
+    size_t rest = r->trace.events - r->at;
+    size_t wanted = events < rest ? events : rest;
+    while (r->status == AX_OK && wanted > 0) {
+        size_t n = wanted < TRIM_EVENTS ? wanted : TRIM_EVENTS;
         r->status = r->engine == AX_ENGINE_CURVE ? run_curve(r, n) : run_arena(r, n);
-        if (r->status == AX_OK && n > 0 && n == rest && r->engine == AX_ENGINE_CURVE) {
+        trim(r);
+        wanted -= n;
+        if (r->status == AX_OK && r->at == r->trace.events && r->engine == AX_ENGINE_CURVE) {
             ax_curve_finish(&r->curve);
         }
     }

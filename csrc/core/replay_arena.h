@@ -18,8 +18,10 @@
  * Sums over events take the state after each event; peaks are over the states after each list
  * operation, so they see the middle of a realloc as well.
  *
- * Memory: one u32 per object of the trace (mapped, touched as the trace goes), one record per list.
- * The real backing keeps the address of each object too.
+ * Memory: one u32 per live object, one record per list. The words lie in a mapped table, object by
+ * object; since objects are numbered as they are allocated, the dead ones soon fill whole pages,
+ * and those are given back as the trace goes (trim). The real backing keeps the address of each
+ * object too.
  */
 #ifndef AX_REPLAY_ARENA_H
 #define AX_REPLAY_ARENA_H
@@ -44,9 +46,13 @@ typedef struct ax_replay {
     uint64_t objects;
     uint64_t arena_ids;
     uint32_t *word;
-    uint64_t *address;  /* real backing only */
-    uint32_t *arena_of; /* arena id of the trace -> arena of the set, or AX_NO_LIST */
-    uint32_t *direct;   /* rounded size / alignment -> list + 1; where the size alone is the key */
+    uint8_t *kept;        /* per group of words: not given back */
+    uint64_t groups;      /* groups that kept speaks of */
+    uint64_t kept_groups; /* how many of them are kept */
+    uint64_t trim_at;     /* look for dead groups when so many are kept */
+    uint64_t *address;    /* real backing only */
+    uint32_t *arena_of;   /* arena id of the trace -> arena of the set, or AX_NO_LIST */
+    uint32_t *direct; /* rounded size / alignment -> list + 1; where the size alone is the key */
     uint64_t direct_room;
     uint32_t alignment_log2;
     uint64_t end_ns;
