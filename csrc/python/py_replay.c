@@ -306,7 +306,8 @@ static PyMethodDef replay_methods[] = {
     {"rows", replay_rows, METH_NOARGS,
      "rows($self, /)\n--\n\nThe counters of a finished replay, one dict per threshold."},
     {"free_lists", replay_free_lists, METH_NOARGS,
-     "free_lists($self, /)\n--\n\nOne dict per free list (not for a replay of several thresholds)."},
+     "free_lists($self, /)\n--\n\nOne dict per free list (not for a replay of several "
+     "thresholds)."},
     {"check", replay_check, METH_NOARGS,
      "check($self, /)\n--\n\nRaise CorruptionError if the arenas' state is inconsistent."},
     {NULL, NULL, 0, NULL},
