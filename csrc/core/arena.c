@@ -264,8 +264,12 @@ int ax_arenas_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t size_b
         }
         ax_keymap_insert(&set->keys, life, name, by_size, found);
     } else if (set->lists[found].entry_bytes != entry_bytes) {
-        return ax_fail(detail, AX_ERR_WRONG_SIZE, NULL, size_bytes, set->lists[found].entry_bytes,
-                       0, key);
+        if (set->lists[found].bumps) {
+            return ax_fail(detail, AX_ERR_WRONG_SIZE, NULL, size_bytes,
+                           set->lists[found].entry_bytes, 0, key);
+        }
+        /* No object came of the request that made the list: the key is still free to choose. */
+        set->lists[found].entry_bytes = entry_bytes;
     }
     *list = found;
     return AX_OK;

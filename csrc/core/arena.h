@@ -146,8 +146,8 @@ int ax_arenas_open(ax_arenas *set, uint32_t *arena);
 void ax_arenas_close(ax_arenas *set, uint32_t arena);
 
 /* The list of a key, made if there is none. size_bytes is rounded up to the alignment; a key that
- * comes with another size than before is AX_ERR_WRONG_SIZE. Intrusive lists belong to sizes, not to
- * keys. */
+ * comes with another size than its objects have is AX_ERR_WRONG_SIZE. Intrusive lists belong to
+ * sizes, not to keys. */
 int ax_arenas_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t size_bytes,
                    uint32_t *list, ax_detail *detail);
 /* A new list without entry in the key map, for callers that keep their own. */
