@@ -50,12 +50,12 @@ int ax_replay_begin(ax_replay *r, const ax_trace_view *trace, const ax_replay_op
     r->objects = options->objects;
     r->arena_ids = options->arena_by == AX_ARENA_BY_ONE ? 1 : options->arena_ids;
     r->end_ns = trace->time_ns && trace->events ? trace->time_ns[trace->events - 1] : 0;
-    while ((1u << r->alignment_log2) < options->params.shape.alignment_bytes) {
-        r->alignment_log2++;
-    }
     int status = ax_arenas_init(&r->set, &options->params, &r->seam, &r->books, detail);
     if (status != AX_OK) {
         return status;
+    }
+    while ((1u << r->alignment_log2) < options->params.shape.alignment_bytes) {
+        r->alignment_log2++;
     }
     uint64_t payload = ax_pool_payload(&options->params.shape);
     r->max_object_bytes = options->max_object_bytes ? options->max_object_bytes : payload;
