@@ -19,7 +19,7 @@
  * operation, so they see the middle of a realloc as well.
  *
  * Memory: one u32 per object of the trace (mapped, touched as the trace goes), one record per list.
- * The real backing keeps the address of each object too.
+ * Where arenas can die another u32 per object; the real backing keeps each object's address too.
  */
 #ifndef AX_REPLAY_ARENA_H
 #define AX_REPLAY_ARENA_H
@@ -45,6 +45,7 @@ typedef struct ax_replay {
     uint64_t arena_ids;
     uint32_t *word;
     uint64_t *address;  /* real backing only */
+    uint32_t *life;     /* arena_by ARENA only: of the arena that the object lives in */
     uint32_t *arena_of; /* arena id of the trace -> arena of the set, or AX_NO_LIST */
     uint32_t *direct;   /* rounded size / alignment -> list + 1; where the size alone is the key */
     uint64_t direct_room;
