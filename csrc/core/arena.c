@@ -269,8 +269,14 @@ int ax_arenas_make_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t s
     uint32_t life = set->arenas[arena].life;
     uint32_t found = ax_keymap_find(&set->keys, life, name, size);
     if (found != AX_NO_LIST) {
-        return ax_fail(detail, AX_ERR_WRONG_SIZE, NULL, size_bytes, set->lists[found].entry_bytes,
-                       0, key);
+        if (set->lists[found].bumps) {
+            return ax_fail(detail, AX_ERR_WRONG_SIZE, NULL, size_bytes,
+                           set->lists[found].entry_bytes, 0, key);
+        }
+        /* No object came of the request that made the list: the key is still free to choose. */
+        set->lists[found].entry_bytes = entry_bytes;
+        *list = found;
+        return AX_OK;
     }
     int status = ax_keymap_reserve(&set->keys, set->books, list_alive, set);
     if (status == AX_OK) {

@@ -165,8 +165,8 @@ int ax_arenas_make_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t s
                         uint32_t *list, ax_detail *detail);
 
 /* The list of a key, made if there is none. size_bytes is rounded up to the alignment; a key that
- * comes with another size than before is AX_ERR_WRONG_SIZE. Intrusive lists belong to sizes, not to
- * keys. */
+ * comes with another size than its objects have is AX_ERR_WRONG_SIZE. Intrusive lists belong to
+ * sizes, not to keys. */
 static inline int ax_arenas_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t size_bytes,
                                  uint32_t *list, ax_detail *detail)
 {

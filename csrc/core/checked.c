@@ -181,6 +181,7 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
     uint64_t live = 0;
     uint64_t bytes = 0;
     uint64_t free_objects = 0;
+    uint64_t names = 0; /* the free objects' less those on the lists; it ends at 0 */
     for (uint64_t i = 0; i < arena->capacity; i++) {
         const ax_object *object = &arena->objects[i];
         if (object->address && object->live) {
@@ -188,6 +189,7 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
             bytes += set->lists[object->list].entry_bytes;
         } else if (object->address) {
             free_objects++;
+            names += ax_mix(object->address);
         }
     }
     uint64_t listed = 0;
@@ -203,6 +205,7 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
                                    "a free list holds an object that is not free or not its own",
                                    object->address, 0, 0, i);
                 }
+                names -= ax_mix(object->address);
             }
         }
     }
@@ -212,6 +215,9 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
     if (listed != free_objects) {
         return ax_fail(detail, AX_ERR_CORRUPT, "objects on the free lists", listed, free_objects, 0,
                        0);
+    }
+    if (names != 0 && set->stored && !set->policy->intrusive) {
+        return ax_fail(detail, AX_ERR_CORRUPT, "a free list holds an object twice", names, 0, 0, 0);
     }
     return ax_arenas_check(set, detail);
 }

@@ -80,6 +80,10 @@ static void trim(ax_replay *r)
             r->kept[g] = 0;
             ax_seam_discard(&r->books, (uint64_t)(uintptr_t)&r->word[g * GROUP_WORDS],
                             GROUP_WORDS * sizeof *r->word);
+            if (r->life) {
+                ax_seam_discard(&r->books, (uint64_t)(uintptr_t)&r->life[g * GROUP_WORDS],
+                                GROUP_WORDS * sizeof *r->life);
+            }
         }
         r->kept_groups += r->kept[g];
     }
@@ -103,12 +107,12 @@ int ax_replay_begin(ax_replay *r, const ax_trace_view *trace, const ax_replay_op
     r->objects = options->objects;
     r->arena_ids = options->arena_by == AX_ARENA_BY_ONE ? 1 : options->arena_ids;
     r->end_ns = trace->time_ns && trace->events ? trace->time_ns[trace->events - 1] : 0;
-    while ((1u << r->alignment_log2) < options->params.shape.alignment_bytes) {
-        r->alignment_log2++;
-    }
     int status = ax_arenas_init(&r->set, &options->params, &r->seam, &r->books, detail);
     if (status != AX_OK) {
         return status;
+    }
+    while ((1u << r->alignment_log2) < options->params.shape.alignment_bytes) {
+        r->alignment_log2++;
     }
     uint64_t payload = ax_pool_payload(&options->params.shape);
     r->max_object_bytes = options->max_object_bytes ? options->max_object_bytes : payload;
@@ -123,6 +127,9 @@ int ax_replay_begin(ax_replay *r, const ax_trace_view *trace, const ax_replay_op
     }
     if (status == AX_OK && r->seam.backing == AX_BACKING_REAL) {
         status = map_table(&r->books, r->objects, sizeof *r->address, &r->address);
+    }
+    if (status == AX_OK && r->arena_by == AX_ARENA_BY_ARENA) {
+        status = map_table(&r->books, r->objects, sizeof *r->life, &r->life);
     }
     if (status == AX_OK) {
         status = map_table(&r->books, r->arena_ids, sizeof *r->arena_of, &r->arena_of);
@@ -164,9 +171,10 @@ void ax_replay_end(ax_replay *r)
     unmap_table(&r->books, r->word, r->objects, sizeof *r->word);
     unmap_table(&r->books, r->kept, r->objects / GROUP_WORDS, sizeof *r->kept);
     unmap_table(&r->books, r->address, r->objects, sizeof *r->address);
+    unmap_table(&r->books, r->life, r->objects, sizeof *r->life);
     unmap_table(&r->books, r->arena_of, r->arena_ids, sizeof *r->arena_of);
     unmap_table(&r->books, r->direct, r->direct_room, sizeof *r->direct);
-    r->word = r->arena_of = r->direct = NULL;
+    r->word = r->life = r->arena_of = r->direct = NULL;
     r->kept = NULL;
     r->address = NULL;
 }
@@ -318,12 +326,23 @@ static uint32_t arena_of_list(const ax_replay *r, uint32_t list)
     return r->engine == AX_ENGINE_CURVE ? r->curve.lists[list].arena : r->set.lists[list].arena;
 }
 
-/* Whether a list that an object remembers is still one: its arena may have been closed since, in a
- * file that changed after it was validated. */
-static int is_list(const ax_replay *r, uint32_t list)
+static inline uint32_t life_of_list(const ax_replay *r, uint32_t list, int curve)
 {
-    return r->engine == AX_ENGINE_CURVE ? r->curve.lists[list].life != 0
-                                        : r->set.lists[list].life != 0;
+    return curve ? r->curve.lists[list].life : r->set.lists[list].life;
+}
+
+/* Whether an object's list is still the one it came from. In a file that changed after it was
+ * validated its arena may have been closed since, and the list's place given to another. */
+static inline int is_own_list(const ax_replay *r, uint64_t object, uint32_t list, int curve)
+{
+    return !r->life || r->life[object] == life_of_list(r, list, curve);
+}
+
+static inline void remember_life(ax_replay *r, uint64_t object, uint32_t list, int curve)
+{
+    if (r->life) {
+        r->life[object] = life_of_list(r, list, curve);
+    }
 }
 
 static int do_realloc(ax_replay *r, size_t i, uint64_t object, ax_weight now)
@@ -336,7 +355,7 @@ static int do_realloc(ax_replay *r, size_t i, uint64_t object, ax_weight now)
     }
     uint32_t arena = AX_NO_LIST;
     if (before != AX_BYPASSED) {
-        if (!is_list(r, before - 1)) {
+        if (!is_own_list(r, object, before - 1, curve)) {
             return dead(r, i, object);
         }
         arena = arena_of_list(r, before - 1);
@@ -357,6 +376,7 @@ static int do_realloc(ax_replay *r, size_t i, uint64_t object, ax_weight now)
         if (status != AX_OK) {
             return status;
         }
+        remember_life(r, object, list, curve);
     } else if (before == AX_BYPASSED) {
         return AX_OK;
     } else {
@@ -447,12 +467,16 @@ static inline __attribute__((always_inline)) int run(ax_replay *r, size_t events
                 if (status == AX_OK) {
                     status = do_alloc(r, list, object, now, curve);
                     word[object] = list + 1;
+                    if (!plain) {
+                        remember_life(r, object, list, curve);
+                    }
                 }
             }
         } else if (op == AX_OP_FREE) {
             const uint32_t before = word[object];
             word[object] = 0;
-            if (before == 0 || (!plain && before != AX_BYPASSED && !is_list(r, before - 1))) {
+            if (before == 0 ||
+                (!plain && before != AX_BYPASSED && !is_own_list(r, object, before - 1, curve))) {
                 status = dead(r, i, object);
             } else if (before != AX_BYPASSED) {
                 status = do_free(r, before - 1, r->address ? r->address[object] : 0, now, curve);

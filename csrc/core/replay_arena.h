@@ -18,10 +18,10 @@
  * Sums over events take the state after each event; peaks are over the states after each list
  * operation, so they see the middle of a realloc as well.
  *
- * Memory: one u32 per live object, one record per list. The words lie in a mapped table, object by
- * object; since objects are numbered as they are allocated, the dead ones soon fill whole pages,
- * and those are given back as the trace goes (trim). The real backing keeps the address of each
- * object too.
+ * Memory: one u32 per live object, two where arenas can die, and one record per list. The words lie
+ * in mapped tables, object by object; since objects are numbered as they are allocated, the dead
+ * ones soon fill whole pages, and those are given back as the trace goes (trim). The real backing
+ * keeps the address of each object too.
  */
 #ifndef AX_REPLAY_ARENA_H
 #define AX_REPLAY_ARENA_H
@@ -51,6 +51,7 @@ typedef struct ax_replay {
     uint64_t kept_groups; /* how many of them are kept */
     uint64_t trim_at;     /* look for dead groups when so many are kept */
     uint64_t *address;    /* real backing only */
+    uint32_t *life;       /* arena_by ARENA only: of the arena that the object lives in */
     uint32_t *arena_of;   /* arena id of the trace -> arena of the set, or AX_NO_LIST */
     uint32_t *direct; /* rounded size / alignment -> list + 1; where the size alone is the key */
     uint64_t direct_room;
