@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+import pyallocx as px
 from pyallocx import SweepResult
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -178,3 +179,21 @@ def test_matplotlib_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pyallocx\[plot\]"):
         CASES["curve"].plot(path="a.png")
+
+
+def test_grids_with_different_parameters():
+    grids = [
+        {"policy": "byte_cut", "retain_bytes": [0, 64, 2048]},
+        {"policy": "low_water", "tick_operations": [10, 1000]},
+        {"policy": "age", "idle_operations": 100},
+        {"policy": "intrusive"},
+    ]
+    res = px.sweep(px.Arena, px.synthesize(5000, seed=1, keys=20), grids)
+    ax = res[res["policy"] != "intrusive"].plot(ax=new_ax(), mark={10: "busy", 64: "line"})
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names[-3:] == ["byte_cut", "low_water", "age, idle_operations 100"]
+    texts = " ".join(text.get_text() for text in labels(ax))
+    assert "busy: 10" in texts
+    assert "line: 64 B" in texts
+    assert "nan" not in texts + ax.get_title(loc="left")
+    assert "intrusive" in [t.get_text() for t in res.plot(ax=new_ax()).get_legend().get_texts()]
