@@ -238,9 +238,25 @@ def _split(result: SweepResult, drawn: Sequence[int]) -> list[_Series]:
 def _tick_text(column: str, value: float) -> str:
     whole = int(value) if value == int(value) else value
     power = math.log10(value) if value >= 10**6 else 0.5
-    if column_unit(column) != "bytes" and power == int(power):
-        return f"$10^{{{int(power)}}}$"
-    return format_value(column, whole)
+    if column_unit(column) != "bytes":
+        return f"$10^{{{int(power)}}}$" if power == int(power) else format_value(column, whole)
+    if not _is_short(value):
+        return f"{whole:,} B"
+    scale, unit = _byte_unit(value)
+    return f"{value / scale:,g} {unit}"
+
+
+def _byte_unit(value: float) -> tuple[float, str]:
+    """Return the largest unit that `value` is at least one of."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if abs(value) >= 1024.0**power:
+            return 1024.0**power, unit
+    return 1.0, "B"
+
+
+def _is_short(value: float) -> bool:
+    """Whether quarters of a unit are enough to write a number of bytes exactly."""
+    return (4 * value / _byte_unit(value)[0]).is_integer()
 
 
 def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool) -> None:
@@ -261,10 +277,12 @@ def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool)
         return
     if low < 0 or not len(positive) or high / float(positive.min()) < _LOG_SPAN:
         steps = [1, 2, 4, 8, 10] if binary else [1, 2, 2.5, 5, 10]
+        ticks = _binary_ticks(low, high) if binary and low >= 0 else []
+        # In a narrow range, round numbers of KiB are too few: then round numbers of bytes.
+        if not all(map(_is_short, ticks)):
+            ticks, steps = [], [1, 2, 2.5, 5, 10]
         axis.set_major_locator(
-            FixedLocator(_binary_ticks(low, high))
-            if binary and low >= 0
-            else MaxNLocator(6, steps=steps, integer=True)
+            FixedLocator(ticks) if ticks else MaxNLocator(6, steps=steps, integer=True)
         )
         return
     base = 2 if binary else 10
