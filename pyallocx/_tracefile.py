@@ -6,7 +6,6 @@ import errno
 import gzip
 import io
 import json
-import lzma
 import os
 import re
 import shutil
@@ -36,6 +35,7 @@ _HEAD_BYTES: Final = 1 << 16
 _LONG_BYTES: Final = 64 << 20
 _MOST_NESTED: Final = 4
 _MOST_METADATA_BYTES: Final = 64 << 20
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ALIGN_BYTES: Final = 64
 # Deflate packs at most 1032 bytes into one; a member that claims more lies about its size.
 _MOST_DEFLATED: Final = 1032
@@ -146,15 +146,14 @@ def _damage(name: str, stream: _Stream | None = None) -> Iterator[None]:
     except TraceError:
         raise
     except OSError as error:
-        # BadGzipFile and the errors of bz2 are OSErrors without a number; a seek to where a damaged
-        # zip points is EINVAL. All others are the system's and pass.
+        # BadGzipFile is an OSError without a number; a seek to where a damaged zip points is
+        # EINVAL. All others are the system's and pass.
         if error.errno not in (None, errno.EINVAL):
             raise
         _raise_damaged(name, stream, error)
     except (
         zipfile.BadZipFile,
         zlib.error,
-        lzma.LZMAError,
         EOFError,
         NotImplementedError,
         OverflowError,
@@ -223,7 +222,8 @@ class _Loader:
         with _damage(name):
             archive = zipfile.ZipFile(file)
         with archive:
-            infos = [info for info in archive.infolist() if not info.is_dir()]
+            # Not is_dir(), which fails on the empty name that a damaged zip may have.
+            infos = [i for i in archive.infolist() if not i.filename.endswith("/")]
             names = [info.filename for info in infos]
             if self.member is None and "op.npy" in names and self.format in (None, "npz"):
                 return _read_npz(archive, file, name, self.base_name, self.progress)
@@ -237,6 +237,11 @@ class _Loader:
             if len(chosen) != 1:
                 raise TraceError(
                     f"{name}: expected one member {wanted!r}, found {len(chosen)}{_listed(names)}"
+                )
+            if chosen[0].compress_type not in _METHODS:
+                # zipfile does not bound what one read of the others may unpack, or lzma allocate.
+                raise TraceError(
+                    f"{name}[{chosen[0].filename}]: expected a member stored or deflated"
                 )
             self.member = None
             self.members.append(chosen[0].filename)
@@ -397,7 +402,7 @@ def _read_column(
     label: str,
 ) -> Array:
     stored = info.compress_type == zipfile.ZIP_STORED
-    if not stored and info.compress_type != zipfile.ZIP_DEFLATED:
+    if info.compress_type not in _METHODS:
         raise TraceError(f"{label}: expected a member stored or deflated")
     if info.flag_bits & 1:
         raise TraceError(f"{label}: the member is encrypted")
@@ -420,6 +425,7 @@ def _read_column(
             if offset % dtype.itemsize == 0:
                 mapped = np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=(events,))
                 return mapped.view(np.ndarray)
+        # zipfile compares the checksum when the last byte is read.
         array: npt.NDArray[Any] = np.empty(events, dtype=dtype)
         view = array.view(np.uint8).data
         done = 0
@@ -428,9 +434,6 @@ def _read_column(
             if not got:
                 raise TraceError(f"{label}: ends after {start + done:,} bytes")
             done += got
-        # The checksum is compared at the end, which is not reached before one more read.
-        if member.read(1):
-            raise TraceError(f"{label}: holds more than its header says")
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 

@@ -609,9 +609,10 @@ def load(
 
     The format is recognised by content, never by name: the ``.npz`` files of `Trace.save`, the
     text of Android's memory_replay (``aosp``) and of glibc's mtrace (``mtrace``), and any of these
-    inside gzip or a zip with one member, nested or not. Text is read in pieces; nothing is unpacked
-    as a whole into memory. Columns that an ``.npz`` holds uncompressed are mapped into memory, so
-    that a trace may be larger than memory; such a file must not be changed while the trace lives.
+    inside gzip or a zip with one member (stored or deflated), nested or not. Text is read in
+    pieces; nothing is unpacked as a whole into memory. Columns that an ``.npz`` holds uncompressed
+    are mapped into memory, so that a trace may be larger than memory; such a file must not be
+    changed while the trace lives.
 
     Parameters
     ----------

@@ -141,6 +141,8 @@ def test_wrong_arguments(changes: dict[str, Any], error: type[Exception], messag
         ({"op": [A, D], "object": [0, 0], "arena": [0, 0]}, "event 1: destroy names an object"),
         ({"op": [A, F], "object": [0, 0], "arena": [0, 1]}, "found 1, expected 0"),
         ({"op": [A, D, F], "object": [0, -1, 0], "arena": [2, 2, 2]}, "died with its arena"),
+        # The number of the arena is used again; what died with its first life stays dead.
+        ({"op": [A, D, A, R], "object": [0, -1, 1, 0], "arena": [2] * 4}, "died with its arena"),
         ({"op": [A, A], "object": [0, 1], "time_ns": [2, 1]}, "event 1: time runs backwards"),
         ({"op": [A], "object": [0], "align_log2": [64]}, "event 0: align_log2 is 64"),
     ],

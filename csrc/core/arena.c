@@ -16,6 +16,7 @@ void ax_arena_params_default(ax_arena_params *params)
         .retain_capacity = 500,
         .window_episodes = 4,
         .padding_entries = 0,
+        .metered = 1,
         .poison = 1,
         .check_poison = 0,
         .tick_operations = 1000,
@@ -72,7 +73,17 @@ int ax_arenas_init(ax_arenas *set, const ax_arena_params *params, ax_seam *seam,
     set->oldest = set->youngest = AX_NO_LIST;
     set->free_list_slot = set->free_arena_slot = AX_NO_LIST;
     set->stored = seam->backing == AX_BACKING_REAL;
-    set->slow = policy->intrusive || (set->stored && (params->poison || params->check_poison));
+    set->by_size = (uint32_t)policy->intrusive;
+    int poisons = set->stored && (params->poison || params->check_poison);
+    if (policy->intrusive || poisons) {
+        set->path = AX_PATH_FULL;
+    } else if (params->metered || !set->stored || !policy->keep_capacity) {
+        set->path = AX_PATH_COUNTED;
+    } else {
+        set->path = AX_PATH_LEAN;
+        uint32_t keep = policy->keep_capacity(set);
+        set->watch_capacity = keep < set->large_capacity ? keep : set->large_capacity;
+    }
     set->poison_word = ax_poison_word(ax_page_bytes(), params->pointer_bytes);
     if (policy->start) {
         policy->start(set);
@@ -159,15 +170,16 @@ static void close_list(ax_arenas *set, uint32_t index)
         set->policy->on_refill(set, list);
     }
     if (!set->policy->intrusive) {
-        set->length_entries -= list->entries.len;
+        set->length_entries -= set->path == AX_PATH_LEAN ? 0 : list->entries.len;
         set->capacity_entries -= list->entries.capacity;
         if (list->entries.rung) {
-            ax_seam_free(set->seam, list->entries.buffer, set->ladder.bytes[list->entries.rung]);
+            ax_seam_free(set->seam, list->entries.buffer - set->ladder.header_bytes,
+                         set->ladder.bytes[list->entries.rung]);
             set->counters.list_frees_at_close++;
         }
     }
-    if (list->window) {
-        ax_seam_free(set->books, (uint64_t)(uintptr_t)list->window,
+    if (set->params.policy == AX_POLICY_PEAK_WINDOW) {
+        ax_seam_free(set->books, (uint64_t)(uintptr_t)list->own.window.peaks,
                      set->params.window_episodes * sizeof(uint32_t));
     }
     set->counters.closed_pops += list->pops;
@@ -227,10 +239,12 @@ int ax_arenas_add_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t en
         .arena = arena,
         .key = key,
         .entry_bytes = entry_bytes,
-        .window = ax_at(window),
         .next_in_arena = owner->first_list,
         .life = owner->life,
     };
+    if (window) {
+        set->lists[index].own.window.peaks = ax_at(window);
+    }
     owner->first_list = index;
     *list = index;
     return AX_OK;
@@ -242,33 +256,30 @@ static int list_alive(const void *owner, uint32_t list, uint32_t life)
     return set->lists[list].life == life;
 }
 
-int ax_arenas_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t size_bytes,
-                   uint32_t *list, ax_detail *detail)
+int ax_arenas_make_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t size_bytes,
+                        uint32_t *list, ax_detail *detail)
 {
     uint64_t a = set->params.shape.alignment_bytes;
     if (size_bytes == 0 || size_bytes > (UINT64_C(1) << 40)) {
         return ax_fail(detail, AX_ERR_RANGE, "size_bytes", size_bytes, 1, UINT64_C(1) << 40, 0);
     }
     uint64_t entry_bytes = (size_bytes + a - 1) & ~(a - 1);
-    uint64_t by_size = set->policy->intrusive ? entry_bytes : 0;
-    uint32_t name = set->policy->intrusive ? 0 : key;
+    uint64_t size = set->by_size ? entry_bytes : 0;
+    uint32_t name = set->by_size ? 0 : key;
     uint32_t life = set->arenas[arena].life;
-    uint32_t found = ax_keymap_find(&set->keys, life, name, by_size);
-    if (found == AX_NO_LIST) {
-        int status = ax_keymap_reserve(&set->keys, set->books, list_alive, set);
-        if (status == AX_OK) {
-            status = ax_arenas_add_list(set, arena, name, entry_bytes, &found);
-        }
-        if (status != AX_OK) {
-            return status;
-        }
-        ax_keymap_insert(&set->keys, life, name, by_size, found);
-    } else if (set->lists[found].entry_bytes != entry_bytes) {
+    uint32_t found = ax_keymap_find(&set->keys, life, name, size);
+    if (found != AX_NO_LIST) {
         return ax_fail(detail, AX_ERR_WRONG_SIZE, NULL, size_bytes, set->lists[found].entry_bytes,
                        0, key);
     }
-    *list = found;
-    return AX_OK;
+    int status = ax_keymap_reserve(&set->keys, set->books, list_alive, set);
+    if (status == AX_OK) {
+        status = ax_arenas_add_list(set, arena, name, entry_bytes, list);
+    }
+    if (status == AX_OK) {
+        ax_keymap_insert(&set->keys, life, name, size, *list);
+    }
+    return status;
 }
 
 /* --- growth, emptying, shrinking
@@ -344,7 +355,40 @@ void ax_arena_wake(ax_arenas *set)
     set->policy->on_wake(set);
 }
 
-/* --- the slow path: poison and intrusive lists
+/* --- the two calls, out of line
+ * ------------------------------------------------------------------- */
+
+int ax_arena_alloc_any(ax_arenas *set, uint32_t index, uint64_t *address, ax_detail *detail)
+{
+    ax_list *list = &set->lists[index];
+    if (set->path == AX_PATH_LEAN && list->entries.len != 0) {
+        uint32_t len = list->entries.len - 1;
+        *address = ax_ptrlist_entries(&list->entries)[len];
+        list->entries.len = len;
+        list->pops++;
+        list->pops_large += list->entries.capacity > set->large_capacity;
+        if (len == 0) {
+            set->policy->on_empty(set, list);
+        }
+        return AX_OK;
+    }
+    return ax_arena_alloc_inline(set, index, address, detail);
+}
+
+int ax_arena_free_any(ax_arenas *set, uint32_t index, uint64_t address)
+{
+    ax_list *list = &set->lists[index];
+    if (set->path == AX_PATH_LEAN) {
+        int status = ax_arena_make_room(set, list);
+        if (status == AX_OK) {
+            ax_ptrlist_entries(&list->entries)[list->entries.len++] = address;
+        }
+        return status;
+    }
+    return ax_arena_free_inline(set, index, address);
+}
+
+/* --- the full path: poison and intrusive lists
  * ---------------------------------------------------- */
 
 static void poison(const ax_arenas *set, const ax_list *list, uint64_t address)
@@ -369,73 +413,62 @@ static int poison_check(const ax_arenas *set, const ax_list *list, uint64_t addr
     return AX_OK;
 }
 
-int ax_arena_pop_slow(ax_arenas *set, ax_list *list, uint64_t *address, ax_detail *detail)
+int ax_arena_pop(ax_arenas *set, ax_list *list, uint64_t *address, ax_detail *detail)
 {
     ax_ptrlist *entries = &list->entries;
     int intrusive = set->policy->intrusive;
     uint64_t taken = 0;
     if (set->stored) {
-        taken = intrusive ? entries->buffer
-                          : ax_ptrlist_entries(&set->ladder, entries)[entries->len - 1];
-        if (set->params.check_poison) {
-            int status = poison_check(set, list, taken, detail);
-            if (status != AX_OK) {
-                return status;
-            }
-        }
-        if (intrusive) {
-            memcpy(&entries->buffer, ax_at(taken), sizeof entries->buffer);
-        }
-    }
-    entries->len--;
-    list->pops++;
-    if (!intrusive) {
-        set->length_entries--;
-        list->pops_large += entries->capacity > set->large_capacity;
-    }
-    if (entries->len == 0) {
-        ax_arena_emptied(set, list);
-    }
-    ax_arena_note_overhead(set);
-    *address = taken;
-    return AX_OK;
-}
-
-int ax_arena_push_slow(ax_arenas *set, ax_list *list, uint64_t address)
-{
-    ax_ptrlist *entries = &list->entries;
-    int intrusive = set->policy->intrusive;
-    if (!intrusive && (entries->len == entries->capacity || entries->len == 0)) {
-        int status = ax_arena_make_room(set, list);
+        taken = intrusive ? entries->buffer : ax_ptrlist_entries(entries)[entries->len - 1];
+        int status = set->params.check_poison ? poison_check(set, list, taken, detail) : AX_OK;
         if (status != AX_OK) {
             return status;
         }
     }
-    if (intrusive && entries->len == UINT32_MAX) {
-        return AX_ERR_OVERFLOW;
-    }
-    if (set->stored && (set->params.poison || set->params.check_poison)) {
-        poison(set, list, address);
-    }
-    if (intrusive && list->entry_bytes >= set->params.recycle_below_bytes) {
-        list->leaked++;
+    if (!intrusive) {
+        *address = ax_arena_pop_counted(set, list);
         return AX_OK;
     }
     if (set->stored) {
-        if (intrusive) {
-            memcpy(ax_at(address), &entries->buffer, sizeof entries->buffer);
-            entries->buffer = address;
-        } else {
-            ax_ptrlist_entries(&set->ladder, entries)[entries->len] = address;
+        memcpy(&entries->buffer, ax_at(taken), sizeof entries->buffer);
+    }
+    entries->len--;
+    list->pops++;
+    if (entries->len == 0) {
+        ax_arena_emptied(set, list);
+    }
+    *address = taken;
+    return AX_OK;
+}
+
+int ax_arena_push(ax_arenas *set, ax_list *list, uint64_t address)
+{
+    ax_ptrlist *entries = &list->entries;
+    int intrusive = set->policy->intrusive;
+    int poisons = set->stored && (set->params.poison || set->params.check_poison);
+    if (!intrusive) {
+        int status = ax_arena_push_counted(set, list, address);
+        if (status == AX_OK && poisons) {
+            poison(set, list, address);
         }
+        return status;
+    }
+    if (entries->len == UINT32_MAX) {
+        return AX_ERR_OVERFLOW;
+    }
+    if (poisons) {
+        poison(set, list, address);
+    }
+    if (list->entry_bytes >= set->params.recycle_below_bytes) {
+        list->own.leaked++;
+        return AX_OK;
+    }
+    if (set->stored) {
+        memcpy(ax_at(address), &entries->buffer, sizeof entries->buffer);
+        entries->buffer = address;
     }
     entries->len++;
-    if (!intrusive) {
-        set->length_entries++;
-    }
     list->peak = entries->len > list->peak ? entries->len : list->peak;
-    list->high = entries->len > list->high ? entries->len : list->high;
-    ax_arena_note_overhead(set);
     return AX_OK;
 }
 
@@ -465,8 +498,9 @@ void ax_arenas_totals(const ax_arenas *set, ax_arena_totals *out)
         out->peaks_sum += list->peaks_sum;
         out->freelist_objects += list->entries.len;
         out->freelist_bytes += list->entries.len * list->entry_bytes;
-        out->leaked_objects += list->leaked;
-        out->leaked_bytes += list->leaked * list->entry_bytes;
+        uint64_t leaked = set->policy->intrusive ? list->own.leaked : 0;
+        out->leaked_objects += leaked;
+        out->leaked_bytes += leaked * list->entry_bytes;
         out->lists_with_buffer += list->entries.rung != 0;
         out->list_buffer_bytes += set->ladder.bytes[list->entries.rung];
     }
@@ -493,7 +527,7 @@ static int check_entries(const ax_arenas *set, uint32_t index, ax_detail *detail
     uint64_t address = list->entries.buffer;
     for (uint32_t i = 0; i < list->entries.len; i++) {
         if (!intrusive) {
-            address = ax_ptrlist_entries(&set->ladder, &list->entries)[i];
+            address = ax_ptrlist_entries(&list->entries)[i];
         }
         if (!ax_pool_owns(pool, &set->params.shape, address, list->entry_bytes)) {
             return ax_fail(detail, AX_ERR_CORRUPT, "a free list holds an address outside its arena",
@@ -525,7 +559,7 @@ static int check_list(const ax_arenas *set, uint32_t index, ax_detail *detail)
         return ax_fail(detail, AX_ERR_CORRUPT, "length and capacity of a list", e->len, e->capacity,
                        0, index);
     }
-    if ((e->len == 0) != (list->peak == 0) || list->peak < e->len) {
+    if (set->path != AX_PATH_LEAN && ((e->len == 0) != (list->peak == 0) || list->peak < e->len)) {
         return ax_fail(detail, AX_ERR_CORRUPT, "peak of a list's episode", list->peak, e->len, 0,
                        index);
     }
@@ -561,6 +595,9 @@ int ax_arenas_check(const ax_arenas *set, ax_detail *detail)
         }
         bumped += list->bumps * list->entry_bytes;
         pooled += list->pooled ? set->ladder.bytes[list->entries.rung] : 0;
+    }
+    if (set->path == AX_PATH_LEAN) {
+        length = set->length_entries; /* not kept there */
     }
     if (length != set->length_entries || capacity != set->capacity_entries) {
         return ax_fail(detail, AX_ERR_CORRUPT, "sums over the lists (length)", set->length_entries,

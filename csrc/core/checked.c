@@ -194,11 +194,10 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
     for (uint32_t i = 0; i < set->lists_used; i++) {
         const ax_list *list = &set->lists[i];
         if (list->life && list->arena == arena->arena) {
-            listed += list->entries.len + list->leaked;
+            listed += list->entries.len + (set->policy->intrusive ? list->own.leaked : 0);
             for (uint32_t k = 0; set->stored && !set->policy->intrusive && k < list->entries.len;
                  k++) {
-                const ax_object *object =
-                    slot_of(arena, ax_ptrlist_entries(&set->ladder, &list->entries)[k]);
+                const ax_object *object = slot_of(arena, ax_ptrlist_entries(&list->entries)[k]);
                 if (!object->address || object->live || object->list != i) {
                     return ax_fail(detail, AX_ERR_CORRUPT,
                                    "a free list holds an object that is not free or not its own",

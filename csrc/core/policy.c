@@ -15,6 +15,16 @@ static void byte_cut_on_empty(ax_arenas *set, ax_list *list)
     }
 }
 
+static uint32_t byte_cut_keeps(const ax_arenas *set)
+{
+    uint32_t rung = 0;
+    while (rung + 1 < set->ladder.rungs &&
+           set->ladder.bytes[rung + 1] <= set->params.retain_bytes) {
+        rung++;
+    }
+    return set->ladder.capacity[rung];
+}
+
 /* A cut by capacity in entries: the letter of the fix, 500 in Firefox. The same as the byte cut at
  * 2048 with 8-byte pointers; with 4-byte pointers a 2048-byte buffer holds 510 entries and goes. */
 static void capacity_cut_on_empty(ax_arenas *set, ax_list *list)
@@ -22,6 +32,23 @@ static void capacity_cut_on_empty(ax_arenas *set, ax_list *list)
     if (list->entries.capacity > set->params.retain_capacity) {
         ax_list_shrink(set, list, 0);
     }
+}
+
+static uint32_t capacity_cut_keeps(const ax_arenas *set)
+{
+    return set->params.retain_capacity;
+}
+
+static uint32_t keep_none(const ax_arenas *set)
+{
+    (void)set;
+    return 0;
+}
+
+static uint32_t keep_all(const ax_arenas *set)
+{
+    (void)set;
+    return UINT32_MAX;
 }
 
 static void keep_on_empty(ax_arenas *set, ax_list *list)
@@ -43,11 +70,12 @@ static int peak_window_check(const ax_arena_params *params, ax_detail *detail)
 static void peak_window_on_empty(ax_arenas *set, ax_list *list)
 {
     uint32_t k = set->params.window_episodes;
-    list->window[list->window_at] = list->peak;
-    list->window_at = (list->window_at + 1) % k;
+    list->own.window.peaks[list->own.window.next] = list->peak;
+    list->own.window.next = (list->own.window.next + 1) % k;
     uint64_t most = 0;
     for (uint32_t i = 0; i < k; i++) {
-        most = list->window[i] > most ? list->window[i] : most;
+        uint32_t peak = list->own.window.peaks[i];
+        most = peak > most ? peak : most;
     }
     most += set->params.padding_entries;
     uint32_t rung =
@@ -91,13 +119,13 @@ static void low_water_on_wake(ax_arenas *set)
         if (list->life == 0 || list->entries.rung == 0) {
             continue;
         }
-        uint32_t unused = list->entries.capacity - list->high;
+        uint32_t unused = list->entries.capacity - list->own.high;
         uint32_t wanted = list->entries.capacity - (unused - unused / 2);
-        uint32_t rung = nearest_rung(&set->ladder, wanted, list->high);
+        uint32_t rung = nearest_rung(&set->ladder, wanted, list->own.high);
         if (rung < list->entries.rung) {
             ax_list_shrink(set, list, rung);
         }
-        list->high = list->entries.len;
+        list->own.high = list->entries.len;
     }
     uint64_t tick = set->params.tick_operations;
     set->wake_at =
@@ -109,7 +137,7 @@ static uint64_t age_deadline(const ax_arenas *set)
     if (set->oldest == AX_NO_LIST) {
         return AX_NO_DEADLINE;
     }
-    uint64_t since = set->lists[set->oldest].empty_since;
+    uint64_t since = set->lists[set->oldest].own.age.empty_since;
     uint64_t idle = set->params.idle_operations;
     return since > AX_NO_DEADLINE - idle ? AX_NO_DEADLINE : since + idle;
 }
@@ -118,13 +146,13 @@ static void age_on_empty(ax_arenas *set, ax_list *list)
 {
     uint32_t index = (uint32_t)(list - set->lists);
     list->pooled = 1;
-    list->empty_since = set->operations + 1; /* the running operation's number */
-    list->younger = AX_NO_LIST;
-    list->older = set->youngest;
+    list->own.age.empty_since = set->operations + 1; /* the running operation's number */
+    list->own.age.younger = AX_NO_LIST;
+    list->own.age.older = set->youngest;
     if (set->youngest == AX_NO_LIST) {
         set->oldest = index;
     } else {
-        set->lists[set->youngest].younger = index;
+        set->lists[set->youngest].own.age.younger = index;
     }
     set->youngest = index;
     set->wake_at = age_deadline(set);
@@ -136,15 +164,15 @@ static void age_on_refill(ax_arenas *set, ax_list *list)
         return;
     }
     list->pooled = 0;
-    if (list->older == AX_NO_LIST) {
-        set->oldest = list->younger;
+    if (list->own.age.older == AX_NO_LIST) {
+        set->oldest = list->own.age.younger;
     } else {
-        set->lists[list->older].younger = list->younger;
+        set->lists[list->own.age.older].own.age.younger = list->own.age.younger;
     }
-    if (list->younger == AX_NO_LIST) {
-        set->youngest = list->older;
+    if (list->own.age.younger == AX_NO_LIST) {
+        set->youngest = list->own.age.older;
     } else {
-        set->lists[list->younger].older = list->older;
+        set->lists[list->own.age.younger].own.age.older = list->own.age.older;
     }
     set->wake_at = age_deadline(set);
 }
@@ -152,7 +180,8 @@ static void age_on_refill(ax_arenas *set, ax_list *list)
 static void age_on_wake(ax_arenas *set)
 {
     while (set->oldest != AX_NO_LIST &&
-           set->operations - set->lists[set->oldest].empty_since >= set->params.idle_operations) {
+           set->operations - set->lists[set->oldest].own.age.empty_since >=
+               set->params.idle_operations) {
         ax_list *list = &set->lists[set->oldest];
         age_on_refill(set, list);
         ax_list_shrink(set, list, 0);
@@ -182,10 +211,18 @@ static void budget_on_refill(ax_arenas *set, ax_list *list)
 }
 
 static const ax_policy policies[AX_POLICIES] = {
-    [AX_POLICY_RELEASE] = {.name = "release", .on_empty = release_on_empty},
-    [AX_POLICY_BYTE_CUT] = {.name = "byte_cut", .on_empty = byte_cut_on_empty},
-    [AX_POLICY_CAPACITY_CUT] = {.name = "capacity_cut", .on_empty = capacity_cut_on_empty},
-    [AX_POLICY_KEEP_ALL] = {.name = "keep_all", .on_empty = keep_on_empty},
+    [AX_POLICY_RELEASE] = {.name = "release",
+                           .keep_capacity = keep_none,
+                           .on_empty = release_on_empty},
+    [AX_POLICY_BYTE_CUT] = {.name = "byte_cut",
+                            .keep_capacity = byte_cut_keeps,
+                            .on_empty = byte_cut_on_empty},
+    [AX_POLICY_CAPACITY_CUT] = {.name = "capacity_cut",
+                                .keep_capacity = capacity_cut_keeps,
+                                .on_empty = capacity_cut_on_empty},
+    [AX_POLICY_KEEP_ALL] = {.name = "keep_all",
+                            .keep_capacity = keep_all,
+                            .on_empty = keep_on_empty},
     [AX_POLICY_INTRUSIVE] = {.name = "intrusive", .intrusive = 1, .on_empty = keep_on_empty},
     [AX_POLICY_PEAK_WINDOW] = {.name = "peak_window",
                                .check = peak_window_check,

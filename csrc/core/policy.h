@@ -14,6 +14,8 @@
 typedef struct ax_policy {
     const char *name;
     int intrusive;
+    /* For policies that only compare an emptied buffer's capacity with a number: the number. */
+    uint32_t (*keep_capacity)(const ax_arenas *set);
     int (*check)(const ax_arena_params *params, ax_detail *detail);
     void (*start)(ax_arenas *set);
     void (*on_empty)(ax_arenas *set, ax_list *list);

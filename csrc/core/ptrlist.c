@@ -69,16 +69,17 @@ int ax_ptrlist_set_rung(ax_ptrlist *list, const ax_ladder *ladder, ax_seam *seam
     if (rung == list->rung) {
         return AX_OK;
     }
+    uint64_t base = list->rung ? list->buffer - ladder->header_bytes : 0;
+    uint64_t base_bytes = ladder->bytes[list->rung];
     if (rung == 0) {
-        ax_seam_free(seam, list->buffer, ladder->bytes[list->rung]);
-        list->buffer = 0;
+        ax_seam_free(seam, base, base_bytes);
     } else if (list->rung == 0) {
-        status = ax_seam_malloc(seam, ladder->bytes[rung], &list->buffer);
+        status = ax_seam_malloc(seam, ladder->bytes[rung], &base);
     } else {
-        status = ax_seam_realloc(seam, list->buffer, ladder->bytes[list->rung], ladder->bytes[rung],
-                                 &list->buffer);
+        status = ax_seam_realloc(seam, base, base_bytes, ladder->bytes[rung], &base);
     }
     if (status == AX_OK) {
+        list->buffer = rung ? base + ladder->header_bytes : 0;
         list->rung = rung;
         list->capacity = ladder->capacity[rung];
     }

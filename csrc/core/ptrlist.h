@@ -33,7 +33,7 @@ typedef struct ax_ladder {
 } ax_ladder;
 
 typedef struct ax_ptrlist {
-    uint64_t buffer;   /* address of its first byte, the header's */
+    uint64_t buffer;   /* address of entry 0, behind the header */
     uint32_t len;      /* entries in use */
     uint32_t capacity; /* entries there is room for; ladder->capacity[rung] */
     uint32_t rung;
@@ -46,9 +46,9 @@ int ax_ladder_init(ax_ladder *ladder, uint32_t header_bytes, uint32_t pointer_by
 /* The lowest rung with room for `entries`; ladder->rungs if there is none. */
 uint32_t ax_ladder_rung(const ax_ladder *ladder, uint32_t entries);
 
-static inline uint64_t *ax_ptrlist_entries(const ax_ladder *ladder, const ax_ptrlist *list)
+static inline uint64_t *ax_ptrlist_entries(const ax_ptrlist *list)
 {
-    return ax_at(list->buffer + ladder->header_bytes);
+    return ax_at(list->buffer);
 }
 
 /* Moves the buffer to another rung that still holds all entries; rung 0 (only when empty) frees it.

@@ -234,7 +234,7 @@ static inline int do_alloc(ax_replay *r, uint32_t list, uint64_t object, ax_weig
         return ax_pool_bump(&r->set.arenas[l->arena].pool, &r->set.params.shape, &r->seam,
                             l->entry_bytes, &address);
     }
-    int status = ax_arena_alloc(&r->set, list, &address, &r->detail);
+    int status = ax_arena_alloc_inline(&r->set, list, &address, &r->detail);
     if (status == AX_OK && r->address) {
         r->address[object] = address;
     }
@@ -246,7 +246,7 @@ static inline int do_free(ax_replay *r, uint32_t list, uint64_t address, ax_weig
     if (curve) {
         return ax_curve_push(&r->curve, &r->curve.lists[list], now);
     }
-    return ax_arena_free(&r->set, list, address);
+    return ax_arena_free_inline(&r->set, list, address);
 }
 
 static int dead(ax_replay *r, size_t i, uint64_t object)

@@ -24,6 +24,7 @@ static const field fields[] = {
     FIELD("retain_capacity", retain_capacity),
     FIELD("window_episodes", window_episodes),
     FIELD("padding_entries", padding_entries),
+    FIELD("metered", metered),
     FIELD("poison", poison),
     FIELD("check_poison", check_poison),
     FIELD("tick_operations", tick_operations),

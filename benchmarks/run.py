@@ -1,0 +1,154 @@
+"""Ours, the peer and the limit in one run: ratios, medians and spread.
+
+``python benchmarks/run.py [arena] [replay] [--events N] [--shared DIR]``; without a name all of
+them. Needs a C compiler. Peers that are not installed are left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pyallocx as px
+from pyallocx.arena import PARAMETERS, POLICIES, _start
+
+HERE = Path(__file__).resolve().parent
+CORE = HERE.parent / "csrc" / "core"
+PEERS = {
+    "glibc": "",
+    "jemalloc": "libjemalloc.so.2",
+    "mimalloc": "libmimalloc.so.2",
+    "tcmalloc": "libtcmalloc_minimal.so.4",
+}
+REPETITIONS = 7
+CUTS = [0, 16, 64, 256, 1024, 2048, 4096, 2**64 - 1]
+
+
+def compile_c(target: Path, *sources: Path, flags: tuple[str, ...] = ()) -> None:
+    command = ["cc", "-std=c11", "-O2", *flags, "-o", str(target), *map(str, sources)]
+    subprocess.run(command, check=True)
+
+
+def spread(values: list[float]) -> str:
+    """Median, and the range of the middle half."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return f"{statistics.median(values):8.2f}  [{low:.2f} .. {high:.2f}]"
+
+
+def preloadable(library: str) -> bool:
+    """Tell whether the dynamic linker finds a library."""
+    if not library:
+        return True
+    tried = subprocess.run(
+        [sys.executable, "-c", ""],
+        env=os.environ | {"LD_PRELOAD": library},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return library not in tried.stderr
+
+
+def arena(temp: Path) -> None:
+    """Pairs of alloc and free against malloc and free of the same sizes."""
+    program = temp / "arena_pair"
+    compile_c(program, HERE / "arena_pair.c", *sorted(CORE.glob("*.c")))
+    print("an alloc+free pair, no poison: malloc's time / the arena's (the more the better)")
+    print(f"{'peer':9} {'pattern':8} {'malloc ns':>9} {'arena ns':>9} {'by list':>8} {'by key':>8}")
+    for name, library in PEERS.items():
+        if not preloadable(library):
+            print(f"{name:9} not installed")
+            continue
+        runs: dict[str, list[list[float]]] = {}
+        for _ in range(3):
+            output = subprocess.run(
+                [program],
+                env=os.environ | ({"LD_PRELOAD": library} if library else {}),
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            for line in output.splitlines():
+                pattern, *ns = line.split()
+                runs.setdefault(pattern, []).append([float(x) for x in ns])
+        for pattern, rows in runs.items():
+            peer, by_list, by_key = (statistics.median(x) for x in zip(*rows, strict=True))
+            print(
+                f"{name:9} {pattern:8} {peer:9.2f} {by_list:9.2f} "
+                f"{peer / by_list:7.2f}x {peer / by_key:7.2f}x"
+            )
+    print()
+
+
+def timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def replay_once(trace: px.Trace, thresholds: list[int] | None, policy: str = "byte_cut") -> None:
+    values = {p.name: p.default for p in PARAMETERS} | {"policy": policy}
+    _start(trace, values, thresholds).step(len(trace))
+
+
+def replay(temp: Path, events: int, shared: Path | None) -> None:
+    """Events per second, the cost of the whole curve, and the limit."""
+    library = temp / "scan.so"
+    compile_c(library, HERE / "scan.c", flags=("-shared", "-fPIC"))
+    scan = ctypes.CDLL(str(library)).scan
+    scan.restype = ctypes.c_uint64
+    scan.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_size_t]
+    traces = {
+        f"synthetic {name}": px.synthesize(events, seed=1, lifetimes=name)
+        for name in ("exponential", "stack", "phases")
+    }
+    path = shared / "traces" / "aosp" / "surfaceflinger.zip" if shared else None
+    if path and path.exists():
+        traces["surfaceflinger"] = px.load(path)
+    for name, trace in traces.items():
+        pointers = [column.ctypes.data for column in (trace.op, trace.object, trace.size_bytes)]
+        contestants: dict[str, Callable[[], object]] = {
+            "scan of the columns (limit)": partial(scan, *pointers, len(trace)),
+            "one threshold": partial(replay_once, trace, [0, 2048]),
+            f"{len(CUTS)} thresholds, one pass": partial(replay_once, trace, CUTS),
+        }
+        for policy in POLICIES:
+            contestants[f"arena itself, {policy}"] = partial(replay_once, trace, None, policy)
+        times: dict[str, list[float]] = {label: [] for label in contestants}
+        for _ in range(REPETITIONS):
+            for label, contestant in contestants.items():
+                times[label].append(timed(contestant))
+        single = times["one threshold"]
+        print(f"{name}, {len(trace):,} events: million events per second; time / one threshold")
+        for label, taken in times.items():
+            rates = [len(trace) / t / 1e6 for t in taken]
+            ratio = statistics.median(t / s for t, s in zip(taken, single, strict=True))
+            print(f"  {label:28} {spread(rates)}  {ratio:6.2f}x")
+        print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", metavar="arena|replay")
+    parser.add_argument("--events", type=int, default=5_000_000)
+    parser.add_argument("--shared", type=Path, help="directory of the real traces")
+    options = parser.parse_args()
+    what = options.what or ["arena", "replay"]
+    with tempfile.TemporaryDirectory() as name:
+        if "arena" in what:
+            arena(Path(name))
+        if "replay" in what:
+            replay(Path(name), options.events, options.shared)
+
+
+if __name__ == "__main__":
+    main()
