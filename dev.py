@@ -707,7 +707,7 @@ def execute_notebook(source: Path) -> None:
         timeout=600,
         record_timing=False,
         resources={"metadata": {"path": str(source.parent)}},
-    ).execute()
+    ).execute(env={**os.environ, "COLUMNS": "100"})  # texts do not depend on the terminal
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
     # Whose kernel ran it is no part of the answer.

@@ -63,17 +63,23 @@ def churn_noun(result: SweepResult, column: str) -> str:
 def cell_name(result: SweepResult, index: int, infinity: str = "inf") -> str:
     """Return what tells a row from the others: ``retain_bytes 2 KiB, policy age``."""
     row = result[index]
-    varied = [k for k in result.grid_keys if len(set(map(str, result[k]))) > 1]
     return ", ".join(
-        f"{key} {format_value(key, row[key], infinity)}" for key in varied or result.grid_keys
+        f"{key} {format_value(key, row[key], infinity)}" for key in telling_keys(result, index)
     )
+
+
+def telling_keys(result: SweepResult, index: int) -> list[str]:
+    """Return the varied keys of a row that its grid names; if there is none, all of them."""
+    row = result[index]
+    named = [k for k in result.grid_keys if row[k] is not None] or list(result.grid_keys)
+    return [k for k in named if len(set(map(str, result[k]))) > 1] or named
 
 
 def find_cell(result: SweepResult, where: Mapping[str, Any]) -> int | None:
     """Return the first measured row whose parameters have these values; defaults count."""
     fixed = result.metadata.get("fixed", {})
     for index, row in enumerate(result):
-        known = fixed | {key: row[key] for key in result.grid_keys}
+        known = fixed | {key: row[key] for key in result.grid_keys if row[key] is not None}
         if row.get("status", "ok") == "ok" and all(known.get(k) == v for k, v in where.items()):
             return index
     return None

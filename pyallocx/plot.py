@@ -22,6 +22,7 @@ from pyallocx.answer import (
     noteworthy,
     percent,
     signed,
+    telling_keys,
     tradeoffs,
 )
 from pyallocx.table import SweepResult
@@ -51,8 +52,9 @@ class _Series:
     """Cells that differ only in the key whose value labels them."""
 
     name: str
+    key: str | None
+    joined: bool
     rows: list[int] = field(default_factory=list)
-    joined: bool = False
 
 
 def plot_sweep(
@@ -73,7 +75,7 @@ def plot_sweep(
     own_figure = ax is None
     if ax is None:
         ax = _new_axes(path is None)
-    key, series = _split(result, drawn)
+    series = _split(result, drawn)
 
     _set_scale(ax, "x", xs[drawn], binary=column_unit(x) == "bytes")
     _set_scale(ax, "y", ys[drawn], binary=column_unit(y) == "bytes")
@@ -110,9 +112,12 @@ def plot_sweep(
             label=one.name,
         )
     marks = noteworthy(result, x, y)
-    if mark and key:
-        values = result[key].tolist()
-        marks += [(i, name) for i in drawn for value, name in mark.items() if values[i] == value]
+    if mark:
+        keys = {i: one.key for one in series for i in one.rows}
+        values = {i: result._columns[key][i] for i, key in keys.items() if key}
+        marks += [
+            (i, name) for i in drawn for value, name in mark.items() if values.get(i) == value
+        ]
     names: dict[int, str] = {}
     for index, name in marks:
         names[index] = f"{names[index]}, {name}" if index in names else name
@@ -135,7 +140,7 @@ def plot_sweep(
         ax.margins(0.09, 0.1)
     lines = [np.column_stack([xs[one.rows], ys[one.rows]]) for one in series if one.joined]
     _Labels(ax, np.column_stack([xs[drawn], ys[drawn]]), lines).place(
-        _wanted_labels(result, key, series, xs, ys, names)
+        _wanted_labels(result, series, xs, ys, names)
     )
     if path is not None:
         _save(ax, path)
@@ -185,38 +190,73 @@ def _save(ax: Axes, path: str | os.PathLike[str]) -> None:
     write_atomically(path, lambda stream: figure.savefig(stream, format=suffix, dpi=150))
 
 
-def _split(result: SweepResult, drawn: Sequence[int]) -> tuple[str | None, list[_Series]]:
-    """Choose the key whose values label the points; each combination of the others is a series."""
-    columns = {key: result[key].tolist() for key in result.grid_keys}
-    distinct = {key: len({str(values[i]) for i in drawn}) for key, values in columns.items()}
-    numeric = [key for key in columns if result[key].dtype.kind in "if" and distinct[key] > 1]
-    # A single cell is labelled by its first key; otherwise the longest numeric list wins.
-    candidates = numeric or [key for key in columns if distinct[key] > 1] or list(columns)
-    label_key = max(candidates, key=lambda key: distinct[key], default=None)
-    others = [key for key in columns if key != label_key and distinct[key] > 1]
-    series: dict[str, _Series] = {}
+def _split(result: SweepResult, drawn: Sequence[int]) -> list[_Series]:
+    """Choose the key whose values label the points; each combination of the others is a series.
+
+    Cells of grids with different parameters are kept apart, so that each policy's points are
+    labelled by what its own grid varies.
+    """
+    columns = {key: result._columns[key] for key in result.grid_keys}
+    numeric = [key for key in columns if result[key].dtype.kind in "if"]
+    grids: dict[tuple[str, ...], list[int]] = {}
     for i in drawn:
-        name = ", ".join(
-            str(columns[key][i])
-            if isinstance(columns[key][i], str)
-            else f"{key} {format_value(key, columns[key][i], '∞')}"
-            for key in others
-        )
-        series.setdefault(name, _Series(name or (label_key or result.system))).rows.append(i)
-    if label_key is not None and label_key in numeric:
-        values = columns[label_key]
-        for one in series.values():
-            one.rows.sort(key=lambda i: values[i])
-            one.joined = True
-    return label_key, list(series.values())
+        # A key of numbers that is None here belongs to another grid.
+        named = tuple(k for k in columns if k not in numeric or columns[k][i] is not None)
+        grids.setdefault(named, []).append(i)
+    if len(grids) == 1:
+        grids = {tuple(columns): list(drawn)}
+    varied = {k for k in columns if len({str(columns[k][i]) for i in drawn}) > 1}
+    series: list[_Series] = []
+    for named, rows in grids.items():
+        distinct = {key: len({str(columns[key][i]) for i in rows}) for key in named}
+        # A single cell is labelled by its first key; otherwise the longest numeric list wins.
+        candidates = [key for key in named if key in numeric and distinct[key] > 1]
+        candidates = candidates or [key for key in named if key in varied] or list(named)
+        label_key = max(candidates, key=lambda key: distinct[key], default=None)
+        labels: Sequence[Any] = columns[label_key] if label_key is not None else ()
+        joined = label_key in numeric and len({str(labels[i]) for i in rows}) > 1
+        # Beside other grids, a point without a line needs its whole name in the legend.
+        whole = len(grids) > 1 and not joined
+        others = [key for key in named if key in varied and (whole or key != label_key)]
+        parts: dict[str, _Series] = {}
+        for i in rows:
+            name = ", ".join(
+                str(columns[key][i])
+                if isinstance(columns[key][i], str)
+                else f"{key} {format_value(key, columns[key][i], '∞')}"
+                for key in others
+            )
+            name = name or label_key or result.system
+            parts.setdefault(name, _Series(name, label_key, joined)).rows.append(i)
+        if joined:
+            for one in parts.values():
+                one.rows.sort(key=labels.__getitem__)
+        series += parts.values()
+    return series
 
 
 def _tick_text(column: str, value: float) -> str:
     whole = int(value) if value == int(value) else value
     power = math.log10(value) if value >= 10**6 else 0.5
-    if column_unit(column) != "bytes" and power == int(power):
-        return f"$10^{{{int(power)}}}$"
-    return format_value(column, whole)
+    if column_unit(column) != "bytes":
+        return f"$10^{{{int(power)}}}$" if power == int(power) else format_value(column, whole)
+    if not _is_short(value):
+        return f"{whole:,} B"
+    scale, unit = _byte_unit(value)
+    return f"{value / scale:,g} {unit}"
+
+
+def _byte_unit(value: float) -> tuple[float, str]:
+    """Return the largest unit that `value` is at least one of."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if abs(value) >= 1024.0**power:
+            return 1024.0**power, unit
+    return 1.0, "B"
+
+
+def _is_short(value: float) -> bool:
+    """Whether quarters of a unit are enough to write a number of bytes exactly."""
+    return (4 * value / _byte_unit(value)[0]).is_integer()
 
 
 def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool) -> None:
@@ -237,10 +277,12 @@ def _set_scale(ax: Axes, which: Literal["x", "y"], values: Any, *, binary: bool)
         return
     if low < 0 or not len(positive) or high / float(positive.min()) < _LOG_SPAN:
         steps = [1, 2, 4, 8, 10] if binary else [1, 2, 2.5, 5, 10]
+        ticks = _binary_ticks(low, high) if binary and low >= 0 else []
+        # In a narrow range, round numbers of KiB are too few: then round numbers of bytes.
+        if not all(map(_is_short, ticks)):
+            ticks, steps = [], [1, 2, 2.5, 5, 10]
         axis.set_major_locator(
-            FixedLocator(_binary_ticks(low, high))
-            if binary and low >= 0
-            else MaxNLocator(6, steps=steps, integer=True)
+            FixedLocator(ticks) if ticks else MaxNLocator(6, steps=steps, integer=True)
         )
         return
     base = 2 if binary else 10
@@ -302,8 +344,7 @@ def _answers(result: SweepResult, x: str, y: str) -> list[str]:
 def _short_name(result: SweepResult, index: int) -> str:
     """Return the varied values of a row without their keys, as the labels of its point do."""
     row = result[index]
-    varied = [k for k in result.grid_keys if len(set(map(str, result[k]))) > 1]
-    return " ".join(format_value(key, row[key], "∞") for key in varied)
+    return " ".join(format_value(k, row[k], "∞") for k in telling_keys(result, index))
 
 
 def _mark_colour(name: str) -> str:
@@ -321,7 +362,6 @@ class _Wanted:
 
 def _wanted_labels(
     result: SweepResult,
-    key: str | None,
     series: Sequence[_Series],
     xs: Any,
     ys: Any,
@@ -333,10 +373,10 @@ def _wanted_labels(
         colour = _COLOURS[number % len(_COLOURS)]
         for rows in _coincident(one.rows, xs, ys):
             found = [names[i] for i in rows if i in names]
-            text = _values_text(result, key, rows) if key else ""
+            text = _values_text(result, one.key, rows) if one.key else ""
             if len(rows) == len(one.rows) > 1:
                 # The key makes no difference here.
-                text = one.name if len(series) > 1 else f"any {key}"
+                text = one.name if len(series) > 1 else f"any {one.key}"
             if found:
                 text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
                 wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, _mark_colour(found[0]), True))

@@ -74,8 +74,6 @@ def _headline(result: SweepResult) -> str:
     failed = len(result) - len(result._ok_indices())
     if failed:
         parts.append(f"{failed:,} failed")
-    if "seconds" in metadata:
-        parts.append(f"{metadata['seconds']:.2g} s")
     return "; ".join(parts)
 
 

@@ -204,6 +204,7 @@ def resolve_system(system: object) -> SweepSystem:
 def sweep(
     system: object,
     trace: Any,
+    grids: Sequence[Mapping[str, object]] | None = None,
     *,
     executor: Executor | None = None,
     progress: bool | None = None,
@@ -218,6 +219,10 @@ def sweep(
         What is swept, for instance ``pyallocx.Arena``.
     trace : Trace
         The events.
+    grids : sequence of mappings, optional
+        Several grids in one table, each as `grid` below, which then holds for all of them: the way
+        to compare policies that have different parameters. A cell has None for a parameter that
+        only other grids name; it ran with the default.
     executor : concurrent.futures.Executor, optional
         Where groups of cells run: any executor, also of processes or machines; it is left open.
         By default threads, one per core, since the core releases the GIL.
@@ -236,7 +241,7 @@ def sweep(
     SweepResult
         One row per cell: the grid in the order given, then the counters, then ``status``, which
         is ``"ok"`` or ``"error: ..."``. Rows follow the product of the lists, the last keyword
-        fastest, as in scikit-learn's ``ParameterGrid``.
+        fastest, as in scikit-learn's ``ParameterGrid``; one grid after the other.
 
     Raises
     ------
@@ -248,12 +253,28 @@ def sweep(
         On Ctrl-C, within a second, after the workers stopped.
     SweepCancelled
         If `control` was cancelled.
+
+    Examples
+    --------
+    >>> import pyallocx as px
+    >>> trace = px.synthesize(2000, seed=1)
+    >>> policies = [dict(policy="release"), dict(policy="age", idle_operations=[10, 1000])]
+    >>> res = px.sweep(px.Arena, trace, policies)
+    >>> [(row["policy"], row["idle_operations"]) for row in res]
+    [('release', None), ('age', 10), ('age', 1000)]
     """
     resolved = resolve_system(system)
-    axes = expand_grid(resolved, grid)
-    fixed = {p.name: p.default for p in resolved.parameters if p.name not in axes}
-    points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    cells = [fixed | point for point in points]
+    defaults = {p.name: p.default for p in resolved.parameters}
+    several = [expand_grid(resolved, one) for one in _joined(grids, grid)]
+    # In the order in which the grids first name them; the keywords that all share come first.
+    keys = tuple(dict.fromkeys(itertools.chain(*several)))
+    points = [
+        dict(zip(axes, values, strict=True))
+        for axes in several
+        for values in itertools.product(*axes.values())
+    ]
+    cells = [defaults | point for point in points]
+    fixed = {n: v for n, v in defaults.items() if not all(n in axes for axes in several)}
     groups = [list(group) for group in resolved.group(cells)]
     if sorted(itertools.chain(*groups)) != list(range(len(cells))):
         raise RuntimeError(f"{resolved.name}.group() must name each of {len(cells)} cells once")
@@ -284,7 +305,7 @@ def sweep(
         resolved,
         points,
         outcomes,
-        tuple(axes),
+        keys,
         {
             "trace": describe_trace(trace),
             "fixed": fixed,
@@ -294,6 +315,27 @@ def sweep(
             "landmarks": [(dict(at), name) for at, name in getattr(resolved, "landmarks", ())],
         },
     )
+
+
+def _joined(
+    grids: Sequence[Mapping[str, object]] | None, grid: Mapping[str, object]
+) -> list[Mapping[str, object]]:
+    """Return every grid with the keywords that all share."""
+    if grids is None:
+        return [grid]
+    if isinstance(grids, (Mapping, str, bytes)) or not isinstance(grids, Sequence):
+        raise TypeError(f"grids is a list of dicts, not a {type(grids).__name__}")
+    if not grids:
+        raise ValueError("grids: an empty list has nothing to sweep")
+    for one in grids:
+        if not isinstance(one, Mapping):
+            raise TypeError(f"grids holds dicts, not a {type(one).__name__}")
+        twice = sorted(set(one) & set(grid))
+        if twice:
+            raise TypeError(f"{twice[0]} is given for all grids and in one of them")
+        if not one and not grid:
+            raise ValueError("grids: an empty dict has nothing to sweep")
+    return [{**grid, **one} for one in grids]
 
 
 def expand_grid(system: SweepSystem, grid: Mapping[str, object]) -> dict[str, list[object]]:
@@ -436,7 +478,9 @@ def _tabulate(
     grid_keys: tuple[str, ...],
     metadata: dict[str, object],
 ) -> SweepResult:
-    columns: dict[str, list[object]] = {key: [point[key] for point in points] for key in grid_keys}
+    columns: dict[str, list[object]] = {
+        key: [point.get(key) for point in points] for key in grid_keys
+    }
     measured = [outcome if isinstance(outcome, dict) else {} for outcome in outcomes]
     for column in system.columns:
         if column not in columns:

@@ -219,6 +219,44 @@ class SweepResult:
             metadata=self._metadata,
         )
 
+    def select(self, *columns: str) -> SweepResult:
+        """Return the table with these measured columns only, in this order.
+
+        Parameters
+        ----------
+        *columns : str
+            Names of columns. The grid keys, `x`, `y` and the status stay in any case.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column.
+
+        Examples
+        --------
+        >>> res = SweepResult(
+        ...     {"keep_bytes": [0], "waste_bytes": [7], "calls": [5], "peak": [9], "spare": [1]},
+        ...     grid_keys=["keep_bytes"], system="demo", x="waste_bytes", y="calls",
+        ... )
+        >>> res.select("peak", "calls").columns
+        ('keep_bytes', 'peak', 'calls', 'waste_bytes')
+        """
+        for name in columns:
+            if name not in self._columns:
+                raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}")
+        status = [name for name in ("status",) if name in self._columns]
+        wanted = dict.fromkeys(
+            n for n in (*self._grid_keys, *columns, self._y, self._x) if n not in status
+        )
+        return SweepResult(
+            {name: self._columns[name] for name in (*wanted, *status)},
+            grid_keys=self._grid_keys,
+            system=self._system,
+            x=self._x,
+            y=self._y,
+            metadata=self._metadata,
+        )
+
     @property
     def ok(self) -> SweepResult:
         """The rows that were measured."""

@@ -450,6 +450,47 @@ class Trace:
 
         save(self, os.fsdecode(path), compress=compress)
 
+    def by_arena(self) -> list[Trace]:
+        """Return the events of each arena as a trace of its own, in the order of their numbers.
+
+        Objects are numbered anew; threads, keys, times and the arena's number stay. A number that
+        a destroy made free may stand for several arenas, one after the other.
+
+        Returns
+        -------
+        list of Trace
+            One per number from 0 to the highest, the events together those of this trace. A trace
+            without an arena column, or without events, is the only element.
+
+        Examples
+        --------
+        >>> import pyallocx as px
+        >>> trace = px.synthesize(1000, seed=1, arenas=3)
+        >>> parts = trace.by_arena()
+        >>> len(parts), sum(map(len, parts))
+        (3, 1000)
+        """
+        if self.arena is None or not len(self):
+            return [self]
+        made = self.op == OP_ALLOC
+        owners = self.arena[made]
+        grouped = np.argsort(owners, kind="stable")
+        counts = np.bincount(owners)
+        # Within its group each object's number is its distance from the start of the group.
+        local = np.empty(len(owners), dtype=self.object.dtype)
+        starts = np.repeat(np.cumsum(counts) - counts, counts)
+        local[grouped] = np.arange(len(owners)) - starts
+        renamed = np.full(len(self), np.iinfo(self.object.dtype).max, dtype=self.object.dtype)
+        named = self.op != OP_DESTROY
+        renamed[named] = local[self.object[named]]
+        parts = []
+        order = np.argsort(self.arena, kind="stable")
+        for mine in np.split(order, np.cumsum(np.bincount(self.arena))[:-1]):
+            columns = {n: None if c is None else c[mine] for n, c in self.columns().items()}
+            columns["object"] = renamed[mine]
+            parts.append(Trace._adopt(columns, copy.deepcopy(dict(self.metadata)), False))
+        return parts
+
     def __repr__(self) -> str:
         parts = [f"{len(self):,} events", f"{self._n_objects:,} objects"]
         known = [

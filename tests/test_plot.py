@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+import pyallocx as px
 from pyallocx import SweepResult
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -178,3 +179,39 @@ def test_matplotlib_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pyallocx\[plot\]"):
         CASES["curve"].plot(path="a.png")
+
+
+def test_grids_with_different_parameters():
+    grids = [
+        {"policy": "byte_cut", "retain_bytes": [0, 64, 2048]},
+        {"policy": "low_water", "tick_operations": [10, 1000]},
+        {"policy": "age", "idle_operations": 100},
+        {"policy": "intrusive"},
+    ]
+    res = px.sweep(px.Arena, px.synthesize(5000, seed=1, keys=20), grids)
+    ax = res[res["policy"] != "intrusive"].plot(ax=new_ax(), mark={10: "busy", 64: "line"})
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names[-3:] == ["byte_cut", "low_water", "age, idle_operations 100"]
+    texts = " ".join(text.get_text() for text in labels(ax))
+    assert "busy: 10" in texts
+    assert "line: 64 B" in texts
+    assert "nan" not in texts + ax.get_title(loc="left")
+    assert "intrusive" in [t.get_text() for t in res.plot(ax=new_ax()).get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1033, 1340), (891, 1340), (2333, 3303), (10930, 15082), (0, 9), (5e9, 8e9)]
+)
+def test_ticks_of_a_narrow_range_are_exact_and_differ(low, high):
+    res = SweepResult(
+        {"keep_bytes": [0, 64], "waste_bytes": [low, high], "calls": [9, 1]},
+        grid_keys=["keep_bytes"], system="demo", x="waste_bytes", y="calls",
+    )  # fmt: skip
+    ax = res.plot(ax=new_ax())
+    first, last = ax.get_xlim()
+    shown = [tick for tick in ax.xaxis.get_majorticklocs() if first <= tick <= last]
+    texts = ax.xaxis.get_major_formatter().format_ticks(shown)
+    assert len(shown) >= 2
+    for tick, text in zip(shown, texts, strict=True):
+        number, unit = text.replace(",", "").split()
+        assert float(number) * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit) == tick

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sweep_fakes import Fake, FakeSystem, FakeTrace, SlowFake
 
 import pyallocx as px
+from pyallocx.answer import cell_name, find_cell
 from pyallocx.sweep import Parameter, SweepSystem, expand_grid, resolve_system
 
 
@@ -269,3 +270,53 @@ def test_parameter_flag_and_validation():
     assert parameter.flag == "--retain-bytes"
     assert parameter.validate(np.float64(64.0)) == 64
     assert expand_grid(FakeSystem(), {"retain_bytes": 5}) == {"retain_bytes": [5]}
+
+
+def test_several_grids_are_one_table():
+    trace = px.synthesize(3000, seed=2, keys=20)
+    grids = [
+        {"policy": "release"},
+        {"policy": "byte_cut", "retain_bytes": [0, 2048]},
+        {"policy": "age", "idle_operations": [10, 1000]},
+    ]
+    res = px.sweep(px.Arena, trace, grids, chunk_bytes=4096)
+    assert res.grid_keys == ("chunk_bytes", "policy", "retain_bytes", "idle_operations")
+    assert [row["retain_bytes"] for row in res] == [None, 0, 2048, None, None]
+    assert [row["idle_operations"] for row in res] == [None, None, None, 10, 1000]
+    counters = res.columns[len(res.grid_keys) : -1]
+    for row, alone in zip(
+        res,
+        [row for one in grids for row in px.sweep(px.Arena, trace, chunk_bytes=4096, **one)],
+        strict=True,
+    ):
+        assert repr([row[c] for c in counters]) == repr([alone[c] for c in counters])
+    firefox = {"policy": "byte_cut", "retain_bytes": 2048}
+    assert find_cell(res, firefox) == 2
+    assert find_cell(res[[0, 3, 4]], firefox) is None
+    # A cell whose grid does not name a parameter ran with its default.
+    by_default = px.sweep(px.Arena, trace, [{"policy": "byte_cut"}, *grids])
+    assert find_cell(by_default, firefox) == 0
+    assert cell_name(res, 3) == "policy age, idle_operations 10"
+    assert cell_name(res, 0) == "policy release"
+    # One grid in a list is that grid.
+    one = px.sweep(px.Arena, trace, [{"retain_bytes": [0, 64]}])
+    assert same(one, px.sweep(px.Arena, trace, retain_bytes=[0, 64]))
+
+
+@pytest.mark.parametrize(
+    ("grids", "error", "words"),
+    [
+        ([], ValueError, "empty list"),
+        ([{}], ValueError, "empty dict"),
+        ({"policy": "age"}, TypeError, "list of dicts, not a dict"),
+        ("age", TypeError, "list of dicts"),
+        (["age"], TypeError, "holds dicts, not a str"),
+        ([{"polcy": "age"}], TypeError, "did you mean 'policy'"),
+        ([{"policy": []}], ValueError, "policy: an empty list"),
+    ],
+)
+def test_bad_grids_are_refused(grids, error, words):
+    with pytest.raises(error, match=words):
+        px.sweep(px.Arena, px.synthesize(10), grids)
+    with pytest.raises(TypeError, match="policy is given for all grids and in one"):
+        px.sweep(px.Arena, px.synthesize(10), [{"policy": "age"}], policy="release")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pyallocx as px
 from pyallocx import SweepResult
 from pyallocx._files import write_atomically
 from pyallocx.answer import explain, percent, tradeoffs
@@ -413,3 +414,22 @@ def test_no_plot_library_is_imported_by_the_table():
     code = "import sys, pyallocx; print([m for m in ('matplotlib', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_select_keeps_what_a_sweep_needs():
+    res = px.sweep(px.Arena, px.synthesize(2000, seed=1))
+    few = res.select("list_frees", "pops", "list_frees")
+    wanted = ("retain_bytes", "list_frees", "pops", "list_calls", "overhead_bytes_mean", "status")
+    assert few.columns == wanted
+    assert few.knee()["retain_bytes"] == res.knee()["retain_bytes"]
+    assert few.select().columns == (*wanted[:1], *wanted[3:])
+    with pytest.raises(KeyError, match="no column 'nothing'; there are retain_bytes"):
+        res.select("nothing")
+
+
+def test_the_same_sweep_looks_the_same():
+    trace = px.synthesize(2000, seed=1)
+    one, two = px.sweep(px.Arena, trace), px.sweep(px.Arena, trace)
+    assert one.metadata["seconds"] != two.metadata["seconds"]
+    assert repr(one) == repr(two)
+    assert one._repr_html_() == two._repr_html_()

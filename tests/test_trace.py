@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from trace_cases import columns_of, events, summarise, traces
 
 import pyallocx as px
-from pyallocx import _core
+from pyallocx import _core, synth
 
 A, F, R, D = px.OP_ALLOC, px.OP_FREE, px.OP_REALLOC, px.OP_DESTROY
 
@@ -584,3 +584,43 @@ def test_real_trace_survives_its_file(tmp_path: Path, shared_data: Path) -> None
         assert loaded == trace
         assert loaded.metadata == trace.metadata
         assert loaded.summary() == trace.summary()
+
+
+def test_by_arena():
+    whole = px.Trace(
+        [A, A, F, A, R, D, A],
+        [0, 1, 0, 2, 1, -1, 3],
+        [8, 16, 0, 24, 32, 0, 40],
+        time_ns=[1, 2, 3, 4, 5, 6, 7],
+        thread=[0, 1, 0, 0, 1, 0, 0],
+        arena=[0, 2, 0, 2, 2, 2, 2],
+        metadata={"name": "three"},
+    )
+    first, none, last = whole.by_arena()
+    assert first == px.Trace([A, F], [0, 0], [8, 0], time_ns=[1, 3], arena=[0, 0])
+    assert len(none) == 0
+    assert last.op.tolist() == [A, A, R, D, A]
+    assert last.object[last.op != D].tolist() == [0, 1, 0, 2]
+    assert last.size_bytes.tolist() == [16, 24, 32, 0, 40]
+    assert last.time_ns.tolist() == [2, 4, 5, 6, 7]
+    assert last.thread.tolist() == [1, 0, 1, 0, 0]
+    assert last.metadata == {"name": "three"}
+    without = px.synthesize(10)
+    assert without.by_arena() == [without]
+    assert len(px.synthesize(0, arenas=3).by_arena()) == 1
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_arenas_do_adds_up(wide):
+    lives = synth.Arenas(5, mean_events=700)
+    made = px.synthesize(9000, seed=3, arenas=lives, keys=9, threads=2)
+    objects = made.object.astype(np.uint64 if wide else np.uint32)
+    objects[made.op == D] = np.iinfo(objects.dtype).max
+    columns = made.columns() | {"object": objects}
+    whole = px.Trace(**columns)
+    parts = whole.by_arena()
+    assert {part.object.dtype for part in parts} == {objects.dtype}
+    sweeps = [px.sweep(px.Arena, part, retain_bytes=[0, 64]) for part in parts]
+    for name in ("pops", "bumps", "list_mallocs", "list_frees", "overhead_bytes_end", "lists_end"):
+        total = sum(one[name] for one in sweeps)
+        assert total.tolist() == px.sweep(px.Arena, whole, retain_bytes=[0, 64])[name].tolist()
