@@ -165,7 +165,27 @@ def test_many_keys():
         fill(events, [], 1 + key % 3, key=key)
     trace = trace_of(events)
     assert_all_ways_agree(trace, [0, 16, INF], {}, real=True)
-    assert len(px.replay_arena(trace).keys) == 150
+    assert len(px.replay_arena(trace).free_lists) == 150
+
+
+@pytest.mark.parametrize("retain_bytes", [0, 15, 16, 32, 64, 2048, 2**64 - 1])
+@pytest.mark.parametrize("large_capacity", [0, 1, 3, 500, 2**32 - 1])
+def test_lean_path_counts_the_same(retain_bytes, large_capacity):
+    """What an arena without meters counts is what one with them counts."""
+    params = {"retain_bytes": retain_bytes, "large_capacity": large_capacity, "poison": 0}
+    lean = _core.Arena(params | {"metered": 0})
+    full = _core.Arena(params | {"metered": 1})
+    handles = {lean: [], full: []}
+    for peak in (1, 2, 4, 1, 8, 3, 2, 300, 1):
+        for arena, live in handles.items():
+            live += [arena.alloc(1, 8) for _ in range(peak - len(live))]
+            for _ in range(peak):
+                arena.free(1, live.pop())
+            live += [arena.alloc(1, 8) for _ in range(peak)]
+            arena.check()
+        counters = ("pops", "pops_large", "bumps", "list_mallocs", "list_reallocs", "list_frees")
+        for name in (*counters, "list_bytes_moved", "list_buffer_bytes", "freelist_bytes"):
+            assert lean.stats()[name] == full.stats()[name], name
 
 
 def replay(events, thresholds=None, *, modelled=True):
