@@ -1,0 +1,854 @@
+#include "codeheap.h"
+
+#include <string.h>
+
+#include "codepolicy.h"
+
+#define LARGEST_CHUNK (UINT64_C(1) << 32)
+
+void ax_code_params_default(ax_code_params *params)
+{
+    *params = (ax_code_params){
+        .page_bytes = 4096,
+        .chunk_bytes = 65536,
+        .byte_limit = 0,
+        .header_bytes = AX_CODE_OWN,
+        .min_payload_bytes = 32,
+        .pointer_bytes = 8,
+        .granule_bytes = AX_CODE_OWN,
+        .min_rest_bytes = AX_CODE_OWN,
+        .policy = AX_CODE_SEGREGATED,
+        .min_hole = AX_HOLE_3H_M,
+        .wx = AX_WX_FLIP,
+        .partitions = 16,
+        .max_code_bytes = UINT64_C(2) << 20,
+        .reach_bytes = 0,
+        .keep_bytes = UINT64_MAX,
+        .keep_operations = 0,
+    };
+}
+
+const ax_code_policy *ax_code_policy_get(uint32_t policy)
+{
+    if (policy >= AX_CODE_POLICIES) {
+        return NULL;
+    }
+    return policy < AX_CODE_FIRST_FIT ? &ax_code_history[policy]
+                                      : &ax_code_designs[policy - AX_CODE_FIRST_FIT];
+}
+
+const char *ax_code_policy_name(uint32_t policy)
+{
+    const ax_code_policy *p = ax_code_policy_get(policy);
+    return p ? p->name : NULL;
+}
+
+static int check_params(const ax_code_params *p, const ax_code_policy *policy, ax_detail *detail)
+{
+    const uint64_t page = p->page_bytes;
+    if (page < 64 || page > (UINT64_C(1) << 30) || (page & (page - 1))) {
+        return ax_fail(detail, AX_ERR_RANGE, "page_bytes (a power of two)", page, 64,
+                       UINT64_C(1) << 30, 0);
+    }
+    if (p->pointer_bytes != 4 && p->pointer_bytes != 8) {
+        return ax_fail(detail, AX_ERR_RANGE, "pointer_bytes (4 or 8)", p->pointer_bytes, 4, 8, 0);
+    }
+    if (p->header_bytes > 4096) {
+        return ax_fail(detail, AX_ERR_RANGE, "header_bytes", p->header_bytes, 0, 4096, 0);
+    }
+    if (p->min_payload_bytes < 1 || p->min_payload_bytes > 65536) {
+        return ax_fail(detail, AX_ERR_RANGE, "min_payload_bytes", p->min_payload_bytes, 1, 65536,
+                       0);
+    }
+    uint64_t least = 2 * (uint64_t)p->header_bytes + p->min_payload_bytes;
+    if (p->chunk_bytes < least || p->chunk_bytes > LARGEST_CHUNK || p->chunk_bytes % page) {
+        return ax_fail(detail, AX_ERR_RANGE, "chunk_bytes (a multiple of the page)", p->chunk_bytes,
+                       least, LARGEST_CHUNK, 0);
+    }
+    if (p->granule_bytes < 1 || p->granule_bytes > 65536) {
+        return ax_fail(detail, AX_ERR_RANGE, "granule_bytes", p->granule_bytes, 1, 65536, 0);
+    }
+    if (p->min_hole >= AX_HOLES) {
+        return ax_fail(detail, AX_ERR_RANGE, "min_hole", p->min_hole, 0, AX_HOLES - 1, 0);
+    }
+    if (p->wx >= AX_WXS) {
+        return ax_fail(detail, AX_ERR_RANGE, "wx", p->wx, 0, AX_WXS - 1, 0);
+    }
+    return policy->check ? policy->check(p, detail) : AX_OK;
+}
+
+int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *seam, ax_seam *books,
+                     ax_detail *detail)
+{
+    const ax_code_policy *policy = ax_code_policy_get(params->policy);
+    memset(heap, 0, sizeof *heap);
+    if (!policy) {
+        return ax_fail(detail, AX_ERR_RANGE, "policy", params->policy, 0, AX_CODE_POLICIES - 1, 0);
+    }
+    ax_code_params given = *params;
+    given.header_bytes =
+        given.header_bytes == AX_CODE_OWN ? policy->header_bytes : given.header_bytes;
+    given.granule_bytes =
+        given.granule_bytes == AX_CODE_OWN ? policy->granule_bytes : given.granule_bytes;
+    given.min_rest_bytes =
+        given.min_rest_bytes == AX_CODE_OWN ? policy->min_rest_bytes : given.min_rest_bytes;
+    int status = check_params(&given, policy, detail);
+    if (status != AX_OK) {
+        return status;
+    }
+    heap->policy = policy;
+    heap->seam = seam;
+    heap->books = books;
+    heap->params = given;
+    heap->free_record = heap->newest = heap->cursor = AX_NO_BLOCK;
+    heap->free_chunk_record = AX_NO_CHUNK;
+    heap->next_chunk_bytes = params->chunk_bytes;
+    for (uint32_t i = 0; i < AX_CODE_BINS; i++) {
+        heap->bin_head[i] = AX_NO_BLOCK;
+    }
+    return AX_OK;
+}
+
+/* --- records
+ * -------------------------------------------------------------------------------------- */
+
+static int grow_table(ax_seam *books, void *table_pointer, uint32_t *room, uint64_t wanted,
+                      uint64_t item_bytes)
+{
+    if (wanted <= *room) {
+        return AX_OK;
+    }
+    if (wanted > UINT32_MAX / 2) {
+        return AX_ERR_OVERFLOW;
+    }
+    uint64_t larger = *room ? *room : 32;
+    while (larger < wanted) {
+        larger *= 2;
+    }
+    void *table;
+    memcpy(&table, table_pointer, sizeof table);
+    uint64_t address;
+    int status = table ? ax_seam_realloc(books, (uint64_t)(uintptr_t)table, *room * item_bytes,
+                                         larger * item_bytes, &address)
+                       : ax_seam_malloc(books, larger * item_bytes, &address);
+    if (status == AX_OK) {
+        table = ax_at(address);
+        memcpy(table_pointer, &table, sizeof table);
+        *room = (uint32_t)larger;
+    }
+    return status;
+}
+
+static void drop_table(ax_seam *books, const void *table, uint64_t room, uint64_t item_bytes)
+{
+    if (table) {
+        ax_seam_free(books, (uint64_t)(uintptr_t)table, room * item_bytes);
+    }
+}
+
+int ax_code_reserve(ax_codeheap *heap, uint32_t n)
+{
+    return grow_table(heap->books, &heap->blocks, &heap->blocks_room,
+                      (uint64_t)heap->blocks_used + n, sizeof(ax_block));
+}
+
+static uint32_t new_record(ax_codeheap *heap)
+{
+    uint32_t index = heap->free_record;
+    if (index != AX_NO_BLOCK) {
+        heap->free_record = heap->blocks[index].next;
+    } else {
+        index = heap->blocks_used++;
+    }
+    heap->blocks[index] = (ax_block){
+        .chunk = AX_NO_CHUNK,
+        .lower = AX_NO_BLOCK,
+        .higher = AX_NO_BLOCK,
+        .next = AX_NO_BLOCK,
+        .prev = AX_NO_BLOCK,
+        .alive = 1,
+    };
+    return index;
+}
+
+static void drop_record(ax_codeheap *heap, uint32_t block)
+{
+    heap->blocks[block].alive = 0;
+    heap->blocks[block].next = heap->free_record;
+    heap->free_record = block;
+}
+
+uint32_t ax_code_cut(ax_codeheap *heap, uint32_t block, uint64_t at)
+{
+    uint32_t high = new_record(heap);
+    ax_block *h = &heap->blocks[high];
+    ax_block *b = &heap->blocks[block];
+    h->start = at;
+    h->end = b->end;
+    h->chunk = b->chunk;
+    h->lower = block;
+    h->higher = b->higher;
+    h->is_free = 1;
+    if (h->higher != AX_NO_BLOCK) {
+        heap->blocks[h->higher].lower = high;
+    }
+    b->higher = high;
+    b->end = at;
+    heap->counters.splits++;
+    return high;
+}
+
+void ax_code_join(ax_codeheap *heap, uint32_t block)
+{
+    ax_block *b = &heap->blocks[block];
+    uint32_t gone = b->higher;
+    ax_block *g = &heap->blocks[gone];
+    b->end = g->end;
+    b->higher = g->higher;
+    if (b->higher != AX_NO_BLOCK) {
+        heap->blocks[b->higher].lower = block;
+    }
+    if (heap->cursor == gone) {
+        heap->cursor = block;
+    }
+    drop_record(heap, gone);
+    heap->counters.coalesces++;
+}
+
+void ax_code_use(ax_codeheap *heap, uint32_t block, uint64_t code_bytes)
+{
+    ax_block *b = &heap->blocks[block];
+    ax_code_chunk *chunk = &heap->chunks[b->chunk];
+    if (chunk->used_blocks++ == 0) {
+        heap->empty_bytes -= chunk->bytes;
+    }
+    b->is_free = 0;
+    b->next = AX_NO_BLOCK;
+    b->code_bytes = code_bytes;
+    heap->code_bytes += code_bytes;
+    heap->used_bytes += b->end - b->start;
+}
+
+void ax_code_unuse(ax_codeheap *heap, uint32_t block)
+{
+    ax_block *b = &heap->blocks[block];
+    ax_code_chunk *chunk = &heap->chunks[b->chunk];
+    heap->code_bytes -= b->code_bytes;
+    heap->used_bytes -= b->end - b->start;
+    b->code_bytes = 0;
+    b->is_free = 1;
+    b->next = AX_NO_BLOCK;
+    if (--chunk->used_blocks == 0) {
+        heap->empty_bytes += chunk->bytes;
+        chunk->empty_since = heap->operations + 1;
+    }
+}
+
+/* --- free lists
+ * ----------------------------------------------------------------------------------- */
+
+void ax_code_push(ax_codeheap *heap, uint32_t bin, uint32_t block)
+{
+    ax_block *b = &heap->blocks[block];
+    b->bin = bin;
+    b->prev = AX_NO_BLOCK;
+    b->next = heap->bin_head[bin];
+    b->listed = 1;
+    if (b->next != AX_NO_BLOCK) {
+        heap->blocks[b->next].prev = block;
+    }
+    heap->bin_head[bin] = block;
+    heap->bin_map[bin / 64] |= UINT64_C(1) << (bin % 64);
+}
+
+void ax_code_unlink(ax_codeheap *heap, uint32_t block)
+{
+    ax_block *b = &heap->blocks[block];
+    if (b->prev != AX_NO_BLOCK) {
+        heap->blocks[b->prev].next = b->next;
+    } else {
+        heap->bin_head[b->bin] = b->next;
+        if (b->next == AX_NO_BLOCK) {
+            heap->bin_map[b->bin / 64] &= ~(UINT64_C(1) << (b->bin % 64));
+        }
+    }
+    if (b->next != AX_NO_BLOCK) {
+        heap->blocks[b->next].prev = b->prev;
+    }
+    b->next = b->prev = AX_NO_BLOCK;
+    b->listed = 0;
+}
+
+uint32_t ax_code_unlink_walking(ax_codeheap *heap, uint32_t block)
+{
+    uint32_t before = AX_NO_BLOCK;
+    for (uint32_t i = heap->bin_head[heap->blocks[block].bin]; i != block;
+         i = heap->blocks[i].next) {
+        before = i;
+        heap->counters.list_scan_steps++;
+    }
+    ax_code_unlink(heap, block);
+    return before;
+}
+
+/* --- chunks
+ * --------------------------------------------------------------------------------------- */
+
+/* Where a chunk stands, or would stand, among the chunks by address. */
+static uint32_t place_of(const ax_codeheap *heap, uint64_t base)
+{
+    uint32_t low = 0;
+    uint32_t high = heap->chunks_alive;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (heap->chunks[heap->by_address[middle]].base < base) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static int same_vma(const ax_code_chunk *low, const ax_code_chunk *high)
+{
+    return low->base + low->bytes == high->base && low->exec == high->exec;
+}
+
+/* How many borders between VMAs the chunk at a place makes with its neighbours. */
+static uint64_t borders(const ax_codeheap *heap, uint32_t place)
+{
+    const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
+    uint64_t joined = 0;
+    if (place > 0) {
+        joined += (uint64_t)same_vma(&heap->chunks[heap->by_address[place - 1]], chunk);
+    }
+    if (place + 1 < heap->chunks_alive) {
+        joined += (uint64_t)same_vma(chunk, &heap->chunks[heap->by_address[place + 1]]);
+    }
+    return joined;
+}
+
+static void note_vmas(ax_codeheap *heap)
+{
+    if (heap->vmas > heap->counters.vma_peak) {
+        heap->counters.vma_peak = heap->vmas;
+    }
+}
+
+static uint64_t pages_of(const ax_codeheap *heap, const ax_code_chunk *chunk)
+{
+    return chunk->bytes / heap->params.page_bytes;
+}
+
+static int set_exec(ax_codeheap *heap, uint32_t index, int exec)
+{
+    ax_code_chunk *chunk = &heap->chunks[index];
+    if (heap->params.wx == AX_WX_RWX || heap->params.wx == AX_WX_DUAL || chunk->exec == exec) {
+        return AX_OK;
+    }
+    if (heap->params.wx == AX_WX_FLIP) {
+        int status = ax_seam_protect(heap->seam, chunk->base, chunk->bytes,
+                                     exec ? AX_PROT_READ_EXEC : AX_PROT_READ_WRITE);
+        if (status != AX_OK) {
+            return status;
+        }
+        heap->counters.pages_flipped += pages_of(heap, chunk);
+        uint32_t place = place_of(heap, chunk->base);
+        heap->vmas += borders(heap, place);
+        chunk->exec = (uint8_t)exec;
+        heap->vmas -= borders(heap, place);
+        note_vmas(heap);
+    } else {
+        /* Protection keys: a register of the thread, no page and no call. */
+        chunk->exec = (uint8_t)exec;
+    }
+    if (exec) {
+        heap->counters.flips_to_exec++;
+    } else {
+        heap->counters.flips_to_write++;
+    }
+    return AX_OK;
+}
+
+int ax_codeheap_mark_write(ax_codeheap *heap, uint32_t chunk)
+{
+    return set_exec(heap, chunk, 0);
+}
+
+int ax_codeheap_mark_exec(ax_codeheap *heap, uint32_t chunk)
+{
+    return set_exec(heap, chunk, 1);
+}
+
+/* A chunk and its one block on memory that is mapped; there is room for the records. */
+static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t bytes)
+{
+    uint32_t index = heap->free_chunk_record;
+    if (index != AX_NO_CHUNK) {
+        heap->free_chunk_record = heap->chunks[index].older;
+    } else {
+        index = heap->chunks_used++;
+    }
+    uint32_t block = new_record(heap);
+    heap->chunks[index] = (ax_code_chunk){
+        .base = base,
+        .bytes = bytes,
+        .empty_since = heap->operations + 1,
+        .first = block,
+        .older = heap->newest,
+        .younger = AX_NO_CHUNK,
+        .alive = 1,
+    };
+    if (heap->newest != AX_NO_CHUNK) {
+        heap->chunks[heap->newest].younger = index;
+    }
+    heap->newest = index;
+    ax_block *b = &heap->blocks[block];
+    b->start = base;
+    b->end = base + bytes - heap->params.header_bytes;
+    b->chunk = index;
+    b->is_free = 1;
+    uint32_t place = place_of(heap, base);
+    memmove(&heap->by_address[place + 1], &heap->by_address[place],
+            (heap->chunks_alive - place) * sizeof(uint32_t));
+    heap->by_address[place] = index;
+    heap->chunks_alive++;
+    heap->mapped_bytes += bytes;
+    heap->empty_bytes += bytes;
+    heap->vmas += 1;
+    heap->vmas -= borders(heap, place);
+    note_vmas(heap);
+    heap->policy->fresh(heap, block);
+}
+
+static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
+{
+    const uint64_t page = heap->params.page_bytes;
+    /* The rejected design asks for several chunks at once. */
+    const uint32_t pieces = heap->params.policy == AX_CODE_PARTITION ? heap->params.partitions : 1;
+    uint64_t bytes = heap->policy->chunk_bytes ? heap->policy->chunk_bytes(heap, size_bytes)
+                                               : heap->params.chunk_bytes;
+    bytes = (bytes + page - 1) & ~(page - 1);
+    int status = ax_code_reserve(heap, pieces);
+    if (status == AX_OK) {
+        status = grow_table(heap->books, &heap->chunks, &heap->chunks_room,
+                            (uint64_t)heap->chunks_used + pieces, sizeof(ax_code_chunk));
+    }
+    if (status == AX_OK) {
+        status = grow_table(heap->books, &heap->by_address, &heap->by_address_room,
+                            (uint64_t)heap->chunks_alive + pieces, sizeof(uint32_t));
+    }
+    uint64_t base;
+    if (status == AX_OK) {
+        status = ax_seam_map(heap->seam, bytes * pieces, &base);
+    }
+    for (uint32_t i = 0; status == AX_OK && i < pieces; i++) {
+        add_chunk(heap, base + i * bytes, bytes);
+    }
+    return status;
+}
+
+/* Gives a chunk back, whatever its blocks are. On failure it stays. */
+static int drop_chunk(ax_codeheap *heap, uint32_t index)
+{
+    ax_code_chunk *chunk = &heap->chunks[index];
+    int status = ax_seam_unmap(heap->seam, chunk->base, chunk->bytes);
+    if (status != AX_OK) {
+        return status;
+    }
+    for (uint32_t i = chunk->first; i != AX_NO_BLOCK;) {
+        uint32_t higher = heap->blocks[i].higher;
+        if (heap->blocks[i].listed) {
+            heap->policy->unlist(heap, i);
+        }
+        if (!heap->blocks[i].is_free) {
+            ax_code_unuse(heap, i);
+        }
+        if (heap->cursor == i) {
+            heap->cursor = AX_NO_BLOCK;
+        }
+        drop_record(heap, i);
+        i = higher;
+    }
+    uint32_t place = place_of(heap, chunk->base);
+    heap->vmas += borders(heap, place);
+    heap->vmas -= 1;
+    heap->chunks_alive--;
+    memmove(&heap->by_address[place], &heap->by_address[place + 1],
+            (heap->chunks_alive - place) * sizeof(uint32_t));
+    if (chunk->younger != AX_NO_CHUNK) {
+        heap->chunks[chunk->younger].older = chunk->older;
+    } else {
+        heap->newest = chunk->older;
+    }
+    if (chunk->older != AX_NO_CHUNK) {
+        heap->chunks[chunk->older].younger = chunk->younger;
+    }
+    heap->mapped_bytes -= chunk->bytes;
+    heap->empty_bytes -= chunk->bytes;
+    chunk->alive = 0;
+    chunk->older = heap->free_chunk_record;
+    heap->free_chunk_record = index;
+    return AX_OK;
+}
+
+void ax_codeheap_release(ax_codeheap *heap)
+{
+    if (!heap->books) {
+        return;
+    }
+    heap->seam->fail_at = 0;
+    (void)ax_codeheap_reset(heap);
+    drop_table(heap->books, heap->blocks, heap->blocks_room, sizeof(ax_block));
+    drop_table(heap->books, heap->chunks, heap->chunks_room, sizeof(ax_code_chunk));
+    drop_table(heap->books, heap->by_address, heap->by_address_room, sizeof(uint32_t));
+    memset(heap, 0, sizeof *heap);
+}
+
+int ax_codeheap_reset(ax_codeheap *heap)
+{
+    int worst = AX_OK;
+    for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
+        uint32_t older = heap->chunks[i].older;
+        int status = drop_chunk(heap, i);
+        worst = status == AX_OK ? worst : status;
+        i = older;
+    }
+    heap->next_chunk_bytes = heap->params.chunk_bytes;
+    return worst;
+}
+
+int ax_codeheap_sweep(ax_codeheap *heap)
+{
+    int worst = AX_OK;
+    for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
+        uint32_t older = heap->chunks[i].older;
+        if (heap->chunks[i].used_blocks == 0) {
+            int status = drop_chunk(heap, i);
+            worst = status == AX_OK ? worst : status;
+        }
+        i = older;
+    }
+    return worst;
+}
+
+/* What the retention of empty chunks asks for: bytes over the budget, and chunks past their age,
+ * go. A refusal of the system keeps the chunk, nothing else. */
+static void retain(ax_codeheap *heap)
+{
+    const ax_code_params *p = &heap->params;
+    if (heap->empty_bytes <= p->keep_bytes && p->keep_operations == 0) {
+        return;
+    }
+    for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
+        const ax_code_chunk *chunk = &heap->chunks[i];
+        uint32_t older = chunk->older;
+        int old = p->keep_operations && heap->operations - chunk->empty_since >= p->keep_operations;
+        if (chunk->used_blocks == 0 && (heap->empty_bytes > p->keep_bytes || old)) {
+            (void)drop_chunk(heap, i);
+        }
+        i = older;
+    }
+}
+
+/* --- alloc and free
+ * ------------------------------------------------------------------------------- */
+
+static void note_reach(ax_codeheap *heap, uint32_t block)
+{
+    const uint64_t reach = heap->params.reach_bytes;
+    const uint64_t lowest = heap->chunks[heap->by_address[0]].base;
+    const ax_code_chunk *last = &heap->chunks[heap->by_address[heap->chunks_alive - 1]];
+    if (reach && (heap->blocks[block].end - lowest > reach ||
+                  last->base + last->bytes - heap->blocks[block].start > reach)) {
+        heap->counters.reach_failures++;
+    }
+}
+
+int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+{
+    if (size_bytes > LARGEST_CHUNK / 2) {
+        return AX_ERR_OVERFLOW;
+    }
+    int status = heap->policy->alloc(heap, size_bytes, block);
+    if (status == AX_CODE_AGAIN) {
+        status = new_chunk(heap, size_bytes);
+        if (status == AX_OK) {
+            status = heap->policy->alloc(heap, size_bytes, block);
+        }
+        if (status == AX_CODE_AGAIN) {
+            status = AX_ERR_OVERFLOW; /* larger than a chunk of this design can be */
+        }
+    }
+    if (status == AX_OK) {
+        heap->counters.allocs++;
+        note_reach(heap, *block);
+        heap->operations++;
+        retain(heap);
+    }
+    return status;
+}
+
+int ax_codeheap_free(ax_codeheap *heap, uint32_t block)
+{
+    if (block >= heap->blocks_used || !heap->blocks[block].alive) {
+        return AX_ERR_FOREIGN;
+    }
+    if (heap->blocks[block].is_free) {
+        return AX_ERR_DOUBLE_FREE;
+    }
+    ax_code_unuse(heap, block);
+    heap->policy->give(heap, block);
+    heap->counters.frees++;
+    heap->operations++;
+    retain(heap);
+    return AX_OK;
+}
+
+uint64_t ax_code_min_hole(uint32_t rule, uint64_t header, uint64_t least)
+{
+    switch (rule) {
+    case AX_HOLE_MAX_M_2H:
+        return least > 2 * header ? least : 2 * header;
+    case AX_HOLE_H_M:
+        return header + least;
+    case AX_HOLE_2H_M:
+        return 2 * header + least;
+    case AX_HOLE_3H_M:
+        return 3 * header + least;
+    default:
+        return 4 * header + 3 * least;
+    }
+}
+
+int ax_codeheap_add_remainder(ax_codeheap *heap, uint32_t *list, uint32_t block,
+                              uint64_t hole_start, uint64_t hole_end)
+{
+    const uint64_t header = heap->params.header_bytes;
+    const uint64_t p = heap->params.pointer_bytes;
+    const uint64_t hole_least =
+        ax_code_min_hole(heap->params.min_hole, header, heap->params.min_payload_bytes);
+    const uint64_t start = heap->blocks[block].start + header;
+    const uint64_t end = heap->blocks[block].end;
+    const uint64_t hs = (hole_start + p - 1) & ~(p - 1);
+    const uint64_t he = hole_end & ~(p - 1);
+    /* The first rule subtracts, as the code of its day did: a hole inside one pointer word wraps
+     * and passes. The later ones add. */
+    const int too_small =
+        heap->params.min_hole == AX_HOLE_MAX_M_2H ? he - hs < hole_least : hs + hole_least > he;
+    if (too_small) {
+        heap->blocks[block].next = *list;
+        *list = block;
+        return AX_OK;
+    }
+    int status = ax_code_reserve(heap, 2);
+    if (status != AX_OK) {
+        return status;
+    }
+    const uint64_t code_bytes = heap->blocks[block].code_bytes;
+    ax_code_unuse(heap, block);
+    uint32_t hole = block;
+    if (hs == start && he == end) {
+        /* all of it */
+    } else if (hs == start) {
+        uint32_t rest = ax_code_cut(heap, block, he - header);
+        ax_code_use(heap, rest, code_bytes);
+        heap->blocks[rest].next = *list;
+        *list = rest;
+    } else {
+        hole = ax_code_cut(heap, block, hs);
+        uint32_t rest = AX_NO_BLOCK;
+        if (he != end) {
+            rest = ax_code_cut(heap, hole, he - header);
+        }
+        /* What the program keeps is not known piece by piece: the low piece is full, the high one
+         * has the rest. */
+        const uint64_t low_room = hs - start;
+        const uint64_t low_bytes = code_bytes < low_room ? code_bytes : low_room;
+        if (rest != AX_NO_BLOCK) {
+            ax_code_use(heap, rest, code_bytes - low_bytes);
+            heap->blocks[rest].next = *list;
+            *list = rest;
+        }
+        ax_code_use(heap, block, low_bytes);
+        heap->blocks[block].next = *list;
+        *list = block;
+    }
+    heap->policy->give(heap, hole);
+    return AX_OK;
+}
+
+void ax_codeheap_set_code(ax_codeheap *heap, uint32_t block, uint64_t code_bytes)
+{
+    heap->code_bytes += code_bytes - heap->blocks[block].code_bytes;
+    heap->blocks[block].code_bytes = code_bytes;
+}
+
+/* --- totals and check
+ * ----------------------------------------------------------------------------- */
+
+void ax_codeheap_totals(const ax_codeheap *heap, ax_code_totals *out)
+{
+    const uint64_t header = heap->params.header_bytes;
+    const uint64_t least = heap->policy->least(heap);
+    memset(out, 0, sizeof *out);
+    out->header_bytes = heap->chunks_alive * header;
+    for (uint32_t i = 0; i < heap->blocks_used; i++) {
+        const ax_block *b = &heap->blocks[i];
+        if (!b->alive) {
+            continue;
+        }
+        uint64_t payload = b->end - b->start - header;
+        out->blocks++;
+        out->header_bytes += header;
+        if (!b->is_free) {
+            out->payload_bytes += payload;
+            out->code_bytes += b->code_bytes;
+            continue;
+        }
+        out->free_blocks++;
+        out->listed_blocks += b->listed;
+        out->free_bytes += payload;
+        out->dead_bytes += payload < least ? payload : 0;
+        if (payload > out->largest_free_bytes) {
+            out->largest_free_bytes = payload;
+        }
+    }
+}
+
+static int corrupt(ax_detail *detail, const char *what, uint64_t found, uint64_t expected,
+                   uint64_t where)
+{
+    return ax_fail(detail, AX_ERR_CORRUPT, what, found, expected, 0, where);
+}
+
+static int check_block(const ax_codeheap *heap, uint32_t index, uint32_t chunk, uint32_t lower,
+                       ax_detail *detail)
+{
+    const ax_block *b = &heap->blocks[index];
+    const uint64_t header = heap->params.header_bytes;
+    if (!b->alive || b->chunk != chunk || b->lower != lower) {
+        return corrupt(detail, "neighbours of a block", b->lower, lower, index);
+    }
+    if (b->end < b->start || b->end - b->start < header) {
+        return corrupt(detail, "a block is smaller than its header", b->end - b->start, header,
+                       index);
+    }
+    uint64_t payload = b->end - b->start - header;
+    if (!b->is_free && b->code_bytes > payload) {
+        return corrupt(detail, "a block holds more code than it has room for", b->code_bytes,
+                       payload, index);
+    }
+    if (b->is_free && lower != AX_NO_BLOCK && heap->blocks[lower].is_free &&
+        !heap->policy->never_joins) {
+        return corrupt(detail, "two neighbouring blocks are free", index, 0, chunk);
+    }
+    int should = b->is_free && payload >= heap->policy->least(heap) &&
+                 heap->policy->listing == AX_LISTED_BY_SIZE;
+    if (b->listed != should && heap->policy->listing != AX_LISTED_ITS_WAY) {
+        return corrupt(detail, "a block is listed though it should not be, or not though it should",
+                       payload, heap->policy->least(heap), index);
+    }
+    return AX_OK;
+}
+
+static int check_chunk(const ax_codeheap *heap, uint32_t index, uint64_t *blocks, ax_detail *detail)
+{
+    const ax_code_chunk *chunk = &heap->chunks[index];
+    uint64_t at = chunk->base;
+    uint32_t lower = AX_NO_BLOCK;
+    uint32_t used = 0;
+    for (uint32_t i = chunk->first; i != AX_NO_BLOCK; i = heap->blocks[i].higher) {
+        int status = check_block(heap, i, index, lower, detail);
+        if (status != AX_OK) {
+            return status;
+        }
+        if (heap->blocks[i].start != at) {
+            return corrupt(detail, "blocks do not tile their chunk", heap->blocks[i].start, at, i);
+        }
+        at = heap->blocks[i].end;
+        used += !heap->blocks[i].is_free;
+        lower = i;
+        if (++*blocks > heap->blocks_used) {
+            return corrupt(detail, "blocks of a chunk form a ring", i, 0, index);
+        }
+    }
+    if (at != chunk->base + chunk->bytes - heap->params.header_bytes) {
+        return corrupt(detail, "blocks do not reach their chunk's terminator", at,
+                       chunk->base + chunk->bytes - heap->params.header_bytes, index);
+    }
+    if (used != chunk->used_blocks) {
+        return corrupt(detail, "used blocks of a chunk", chunk->used_blocks, used, index);
+    }
+    return AX_OK;
+}
+
+static int check_lists(const ax_codeheap *heap, uint64_t listed, ax_detail *detail)
+{
+    uint64_t found = 0;
+    for (uint32_t bin = 0; bin < AX_CODE_BINS; bin++) {
+        uint32_t before = AX_NO_BLOCK;
+        for (uint32_t i = heap->bin_head[bin]; i != AX_NO_BLOCK; i = heap->blocks[i].next) {
+            const ax_block *b = &heap->blocks[i];
+            if (!b->alive || !b->listed || !b->is_free || b->bin != bin || b->prev != before) {
+                return corrupt(detail, "the list of free blocks", i, before, bin);
+            }
+            before = i;
+            if (++found > listed) {
+                return corrupt(detail, "the list of free blocks has too many", found, listed, bin);
+            }
+        }
+        int mapped = (int)(heap->bin_map[bin / 64] >> (bin % 64) & 1);
+        if (mapped != (heap->bin_head[bin] != AX_NO_BLOCK)) {
+            return corrupt(detail, "the map of the free lists", (uint64_t)mapped, 0, bin);
+        }
+    }
+    return found == listed ? AX_OK : corrupt(detail, "blocks on the free lists", found, listed, 0);
+}
+
+int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
+{
+    uint64_t chunks = 0;
+    uint64_t blocks = 0;
+    uint64_t bytes = 0;
+    uint64_t exec = 0;
+    uint64_t vmas = 0;
+    for (uint32_t place = 0; place < heap->chunks_alive; place++) {
+        const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
+        int status = check_chunk(heap, heap->by_address[place], &blocks, detail);
+        if (status != AX_OK) {
+            return status;
+        }
+        chunks++;
+        bytes += chunk->bytes;
+        exec += chunk->exec;
+        vmas += place == 0 || !same_vma(&heap->chunks[heap->by_address[place - 1]], chunk);
+        if (place && heap->chunks[heap->by_address[place - 1]].base >= chunk->base) {
+            return corrupt(detail, "chunks by address", chunk->base, 0, place);
+        }
+    }
+    ax_code_totals t;
+    ax_codeheap_totals(heap, &t);
+    if (t.blocks != blocks) {
+        return corrupt(detail, "blocks outside every chunk", t.blocks, blocks, 0);
+    }
+    /* Conservation: every byte is header, free, or a used payload. */
+    if (t.header_bytes + t.free_bytes + t.payload_bytes != bytes || bytes != heap->mapped_bytes) {
+        return corrupt(detail, "bytes of blocks and chunks",
+                       t.header_bytes + t.free_bytes + t.payload_bytes, bytes, 0);
+    }
+    if (t.code_bytes != heap->code_bytes) {
+        return corrupt(detail, "bytes of code", heap->code_bytes, t.code_bytes, 0);
+    }
+    if (vmas != heap->vmas) {
+        return corrupt(detail, "VMAs", heap->vmas, vmas, 0);
+    }
+    const ax_code_counters *c = &heap->counters;
+    if (heap->params.wx == AX_WX_FLIP && heap->seam->calls[AX_CALL_UNMAP] == 0 &&
+        c->flips_to_exec - c->flips_to_write != exec) {
+        return corrupt(detail, "flips and executable chunks", c->flips_to_exec - c->flips_to_write,
+                       exec, 0);
+    }
+    return check_lists(heap, t.listed_blocks, detail);
+}
