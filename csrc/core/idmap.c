@@ -1,7 +1,5 @@
 #include "idmap.h"
 
-#include <string.h>
-
 /* Bits 4 and 5 choose the place inside a group of four slots, all others choose the group. */
 static size_t home_of(uint64_t id, size_t mask)
 {
@@ -38,7 +36,7 @@ void ax_idmap_add(ax_idmap *map, uint64_t id, uint64_t value)
     map->used++;
 }
 
-int ax_idmap_reserve(ax_idmap *map, const ax_resizer *resizer)
+int ax_idmap_reserve(ax_idmap *map, ax_seam *books)
 {
     if (map->used < map->capacity / 2) {
         return AX_OK;
@@ -47,18 +45,16 @@ int ax_idmap_reserve(ax_idmap *map, const ax_resizer *resizer)
         return AX_ERR_OVERFLOW;
     }
     ax_idmap larger = {.capacity = map->capacity ? map->capacity * 2 : 64};
-    const int status =
-        ax_grow_array(resizer, &larger.slots, larger.capacity, sizeof(ax_idmap_slot));
+    const int status = ax_grow_zeroed(books, &larger.slots, larger.capacity, sizeof(ax_idmap_slot));
     if (status != AX_OK) {
         return status;
     }
-    memset(larger.slots, 0, larger.capacity * sizeof(ax_idmap_slot));
     for (size_t i = 0; i < map->capacity; i++) {
         if (map->slots[i].id != 0) {
             ax_idmap_add(&larger, map->slots[i].id, map->slots[i].value);
         }
     }
-    ax_resizer_free(resizer, map->slots);
+    ax_idmap_free(map, books);
     *map = larger;
     return AX_OK;
 }
@@ -79,8 +75,8 @@ void ax_idmap_remove(ax_idmap *map, ax_idmap_slot *slot)
     map->used--;
 }
 
-void ax_idmap_free(ax_idmap *map, const ax_resizer *resizer)
+void ax_idmap_free(ax_idmap *map, ax_seam *books)
 {
-    ax_resizer_free(resizer, map->slots);
+    ax_grow_free(books, &map->slots, &map->capacity, sizeof(ax_idmap_slot));
     *map = (ax_idmap){0};
 }

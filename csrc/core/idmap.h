@@ -31,13 +31,13 @@ typedef struct ax_idmap {
 ax_idmap_slot *ax_idmap_find(const ax_idmap *map, uint64_t id);
 
 /* Makes room for one more entry. AX_ERR_NOMEM and AX_ERR_OVERFLOW leave the map as it was. */
-int ax_idmap_reserve(ax_idmap *map, const ax_resizer *resizer);
+int ax_idmap_reserve(ax_idmap *map, ax_seam *books);
 
 /* Adds an id that is not there, after ax_idmap_reserve. */
 void ax_idmap_add(ax_idmap *map, uint64_t id, uint64_t value);
 
 void ax_idmap_remove(ax_idmap *map, ax_idmap_slot *slot);
 
-void ax_idmap_free(ax_idmap *map, const ax_resizer *resizer);
+void ax_idmap_free(ax_idmap *map, ax_seam *books);
 
 #endif

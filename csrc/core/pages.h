@@ -55,6 +55,9 @@ int ax_seam_malloc(ax_seam *seam, uint64_t bytes, uint64_t *address);
 int ax_seam_realloc(ax_seam *seam, uint64_t old_address, uint64_t old_bytes, uint64_t bytes,
                     uint64_t *address);
 void ax_seam_free(ax_seam *seam, uint64_t address, uint64_t bytes);
+/* Memory changes its owner: from now on it is the other seam, of the same backing, that holds and
+ * frees it. No call to the backing; nothing else is counted. */
+void ax_seam_hand_over(ax_seam *from, ax_seam *to, uint64_t bytes);
 
 /* Zeroed pages, readable and writable. bytes must be a multiple of the page size. */
 int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address);

@@ -69,12 +69,12 @@ static inline uint64_t ax_trace_object(const ax_trace_view *t, size_t i)
  */
 typedef struct ax_trace_check {
     ax_trace_view trace;
-    ax_resizer resizer;
+    ax_seam books;
     size_t next;      /* events before this one are checked */
     uint64_t objects; /* allocated so far */
     uint64_t last_time_ns;
     uint64_t *live; /* a bit an object: not freed (its arena may have ended) */
-    size_t live_words;
+    size_t live_capacity;
     size_t *owner;
     size_t owner_capacity;
     uint32_t *arena_of;
@@ -83,9 +83,7 @@ typedef struct ax_trace_check {
     ax_idmap lifetime_of; /* arena + 1 -> its current lifetime */
 } ax_trace_check;
 
-/* The default resizer where `resizer` is NULL. */
-void ax_trace_check_begin(ax_trace_check *check, const ax_trace_view *trace,
-                          const ax_resizer *resizer);
+void ax_trace_check_begin(ax_trace_check *check, const ax_trace_view *trace);
 
 /* Checks at most `events` further events. After a refusal `next` is the event refused, and a
  * further step answers the same; after AX_ERR_NOMEM it may succeed. */
@@ -139,8 +137,7 @@ typedef struct ax_trace_summary {
     int refused;
 } ax_trace_summary;
 
-void ax_trace_summary_begin(ax_trace_summary *summary, const ax_trace_view *trace,
-                            const ax_resizer *resizer);
+void ax_trace_summary_begin(ax_trace_summary *summary, const ax_trace_view *trace);
 
 /* As ax_trace_check_step; and AX_ERR_OVERFLOW where a sum of sizes does not fit 64 bits. After any
  * refusal the totals are of no use, and a further step answers AX_ERR_STATE. */
