@@ -4,31 +4,6 @@
 
 #include "policy.h"
 
-/* The record of an address, or NULL. */
-static ax_object *object_at(const ax_checked *arena, uint64_t address)
-{
-    const ax_idmap_slot *slot = ax_idmap_find(&arena->index, address);
-    return slot ? &arena->objects[slot->value] : NULL;
-}
-
-/* Room for one more record. */
-static int reserve(ax_checked *arena)
-{
-    ax_seam *books = arena->set->books;
-    const int status = ax_grow_array(books, &arena->objects, &arena->capacity, arena->used + 1,
-                                     sizeof *arena->objects);
-    return status == AX_OK ? ax_idmap_reserve(&arena->index, books) : status;
-}
-
-/* The first object at an address, after reserve. */
-static ax_object *add_object(ax_checked *arena, uint64_t address)
-{
-    ax_object *object = &arena->objects[arena->used];
-    *object = (ax_object){.address = address};
-    ax_idmap_add(&arena->index, address, arena->used++);
-    return object;
-}
-
 int ax_checked_open(ax_checked *arena, ax_arenas *set)
 {
     memset(arena, 0, sizeof *arena);
@@ -49,9 +24,7 @@ int ax_checked_close(ax_checked *arena, ax_detail *detail)
                        0);
     }
     ax_arenas_close(arena->set, arena->arena);
-    ax_grow_free(arena->set->books, &arena->objects, &arena->capacity, sizeof *arena->objects);
-    ax_idmap_free(&arena->index, arena->set->books);
-    arena->used = 0;
+    ax_idmap_free(&arena->objects, arena->set->books);
     arena->live_objects = arena->live_bytes = arena->live_request_bytes = 0;
     arena->open = 0;
     return AX_OK;
@@ -72,7 +45,7 @@ int ax_checked_alloc(ax_checked *arena, uint32_t key, uint64_t size_bytes, uint6
     uint64_t given;
     int status = ax_arenas_list(arena->set, arena->arena, key, size_bytes, &list, detail);
     if (status == AX_OK) {
-        status = reserve(arena);
+        status = ax_idmap_reserve(&arena->objects, sizeof(ax_object), arena->set->books);
     }
     if (status == AX_OK) {
         status = ax_arena_alloc(arena->set, list, &given, detail);
@@ -80,9 +53,10 @@ int ax_checked_alloc(ax_checked *arena, uint32_t key, uint64_t size_bytes, uint6
     if (status != AX_OK) {
         return status;
     }
-    ax_object *object = object_at(arena, given);
+    ax_object *object = ax_idmap_find(&arena->objects, given);
     if (!object) {
-        object = add_object(arena, given);
+        object = ax_idmap_add(&arena->objects, given);
+        *object = (ax_object){.address = given};
     }
     object->generation++;
     object->request_bytes = size_bytes;
@@ -103,7 +77,7 @@ int ax_checked_find(const ax_checked *arena, uint64_t address, uint32_t generati
     if (!arena->open) {
         return closed(detail);
     }
-    ax_object *found = object_at(arena, address);
+    ax_object *found = ax_idmap_find(&arena->objects, address);
     if (!found) {
         return ax_fail(detail, AX_ERR_FOREIGN, NULL, address, 0, 0, 0);
     }
@@ -151,7 +125,8 @@ void ax_checked_export(ax_checked *arena, ax_object *object)
 
 void ax_checked_unexport(ax_checked *arena, uint64_t address)
 {
-    object_at(arena, address)->exports--;
+    ax_object *object = ax_idmap_find(&arena->objects, address);
+    object->exports--;
     arena->exports--;
 }
 
@@ -165,15 +140,10 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
     uint64_t bytes = 0;
     uint64_t free_objects = 0;
     uint64_t names = 0; /* the free objects' less those on the lists; it ends at 0 */
-    if (arena->index.used != arena->used) {
-        return ax_fail(detail, AX_ERR_CORRUPT, "records of objects", arena->used, arena->index.used,
-                       0, 0);
-    }
-    for (size_t i = 0; i < arena->used; i++) {
-        const ax_object *object = &arena->objects[i];
-        if (object_at(arena, object->address) != object) {
-            return ax_fail(detail, AX_ERR_CORRUPT, "an address does not lead to its record",
-                           object->address, 0, 0, i);
+    for (size_t i = 0; i < arena->objects.capacity; i++) {
+        const ax_object *object = ax_idmap_at(&arena->objects, i);
+        if (!object) {
+            continue;
         }
         if (object->live) {
             live++;
@@ -191,7 +161,7 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
             for (uint32_t k = 0; set->stored && !set->policy->intrusive && k < list->entries.len;
                  k++) {
                 const uint64_t address = ax_ptrlist_entries(&list->entries)[k];
-                const ax_object *object = object_at(arena, address);
+                const ax_object *object = ax_idmap_find(&arena->objects, address);
                 if (!object || object->live || object->list != i) {
                     return ax_fail(detail, AX_ERR_CORRUPT,
                                    "a free list holds an object that is not free or not its own",

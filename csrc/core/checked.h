@@ -2,7 +2,7 @@
  * a handle is found before it touches the arena: foreign addresses, double frees, stale handles,
  * wrong keys, memory that somebody still looks at.
  *
- *     address ──index──▶ number ──▶ ax_object { generation, live, key, list, request_bytes, exports
+ *     address ──map──▶ ax_object { generation, live, key, list, request_bytes, exports
  * }
  *
  * One record for each address the arena ever handed out; the generation counts how often. The set
@@ -15,7 +15,7 @@
 #include "idmap.h"
 
 typedef struct ax_object {
-    uint64_t address;
+    uint64_t address; /* the id of the slot */
     uint64_t request_bytes;
     uint32_t list;
     uint32_t key;
@@ -28,10 +28,7 @@ typedef struct ax_checked {
     ax_arenas *set; /* borrowed */
     uint32_t arena;
     uint32_t open;
-    ax_object *objects; /* in the order in which they were first handed out */
-    size_t used;
-    size_t capacity;
-    ax_idmap index; /* address -> its place among the objects */
+    ax_idmap objects; /* of ax_object */
     uint64_t exports;
     uint64_t live_objects;
     uint64_t live_bytes; /* as the arena rounds them */

@@ -33,16 +33,6 @@ int ax_grow_capacity(size_t capacity, size_t needed, size_t item_bytes, size_t *
     return AX_OK;
 }
 
-int ax_grow_array(ax_seam *books, void *array, size_t *capacity, size_t needed, size_t item_bytes)
-{
-    size_t grown = 0;
-    if (needed <= *capacity) {
-        return AX_OK;
-    }
-    const int status = ax_grow_capacity(*capacity, needed, item_bytes, &grown);
-    return status == AX_OK ? ax_grow_to(books, array, capacity, grown, item_bytes) : status;
-}
-
 int ax_grow_to(ax_seam *books, void *array, size_t *capacity, size_t wanted, size_t item_bytes)
 {
     if (wanted == 0 || wanted > most_items(item_bytes)) {

@@ -16,12 +16,21 @@
  * then half as much again. AX_ERR_OVERFLOW where that many items have no size in bytes. */
 int ax_grow_capacity(size_t capacity, size_t needed, size_t item_bytes, size_t *out);
 
-/* Makes *array hold at least `needed` items, so that adding one at a time costs a constant each.
- * Items beyond the old capacity are not set. On failure array and capacity are as before. */
-int ax_grow_array(ax_seam *books, void *array, size_t *capacity, size_t needed, size_t item_bytes);
-
-/* Makes *array hold exactly `wanted` items, at least one; likewise. */
+/* Makes *array hold exactly `wanted` items, at least one. Items beyond the old capacity are not
+ * set. On failure array and capacity are as before. */
 int ax_grow_to(ax_seam *books, void *array, size_t *capacity, size_t wanted, size_t item_bytes);
+
+/* Likewise at least `needed` items, so that adding one at a time costs a constant each. */
+static inline int ax_grow_array(ax_seam *books, void *array, size_t *capacity, size_t needed,
+                                size_t item_bytes)
+{
+    size_t grown = 0;
+    if (needed <= *capacity) {
+        return AX_OK;
+    }
+    const int status = ax_grow_capacity(*capacity, needed, item_bytes, &grown);
+    return status == AX_OK ? ax_grow_to(books, array, capacity, grown, item_bytes) : status;
+}
 
 /* A new array of `count` items of zeroes, at least one. On failure *array is as before. */
 int ax_grow_zeroed(ax_seam *books, void *array, size_t count, size_t item_bytes);

@@ -55,12 +55,13 @@ static int lifetime_at(ax_trace_check *check, uint32_t arena, size_t *out)
     int status = ax_grow_array(&check->books, &check->arena_of, &check->lifetime_capacity,
                                check->lifetimes + 1, sizeof *check->arena_of);
     if (status == AX_OK) {
-        status = ax_idmap_reserve(&check->lifetime_of, &check->books);
+        status = ax_idmap_reserve(&check->lifetime_of, sizeof(ax_idmap_slot), &check->books);
     }
     if (status == AX_OK) {
         *out = check->lifetimes++;
         check->arena_of[*out] = arena;
-        ax_idmap_add(&check->lifetime_of, id, *out);
+        ax_idmap_slot *begun = ax_idmap_add(&check->lifetime_of, id);
+        begun->value = *out;
     }
     return status;
 }
@@ -249,9 +250,9 @@ static int count_distinct(ax_idmap *seen, ax_seam *books, uint64_t id, uint64_t 
     if (ax_idmap_find(seen, stored)) {
         return AX_OK;
     }
-    const int status = ax_idmap_reserve(seen, books);
+    const int status = ax_idmap_reserve(seen, sizeof stored, books);
     if (status == AX_OK) {
-        ax_idmap_add(seen, stored, 0);
+        ax_idmap_add(seen, stored);
         *count += 1;
     }
     return status;

@@ -21,9 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "grow.h"
 #include "idmap.h"
-#include "status.h"
 
 enum ax_op { AX_OP_ALLOC = 0, AX_OP_FREE = 1, AX_OP_REALLOC = 2, AX_OP_DESTROY = 3, AX_OPS = 4 };
 
@@ -50,10 +48,12 @@ static inline uint64_t ax_trace_object(const ax_trace_view *t, size_t i)
  *
  *     AX_ERR_EVENT_OP      an op that does not exist
  *     AX_ERR_EVENT_ORDER   the k-th alloc does not make object k
- *     AX_ERR_EVENT_OBJECT  free or realloc of an object that was never allocated; destroy of an
- * object AX_ERR_EVENT_DEAD    free or realloc of an object that was freed or died with its arena
- *     AX_ERR_EVENT_ARENA   free or realloc in an arena that does not own the object; destroy
- * without an arena column AX_ERR_EVENT_TIME    a time before the time of the event before it
+ *     AX_ERR_EVENT_OBJECT  free or realloc of an object that was never allocated,
+ *                          destroy of an object
+ *     AX_ERR_EVENT_DEAD    free or realloc of an object that was freed or died with its arena
+ *     AX_ERR_EVENT_ARENA   free or realloc in an arena that does not own the object,
+ *                          destroy without an arena column
+ *     AX_ERR_EVENT_TIME    a time before the time of the event before it
  *     AX_ERR_OVERFLOW      more objects than a u32 object column can number
  *
  * A destroy of an arena in which nothing lives is allowed: making an arena is not an event, so an
@@ -64,12 +64,12 @@ static inline uint64_t ax_trace_object(const ax_trace_view *t, size_t i)
  * lifetime of its arena; a destroy ends the lifetime, so that it costs the same however many
  * objects die with it:
  *
- *     owner[object] -> lifetime      arena_of[lifetime] -> arena      lifetimes[arena] -> the
- * current one
+ *     owner[object] -> lifetime   arena_of[lifetime] -> arena   lifetime_of[arena] -> the current
+ * one
  */
 typedef struct ax_trace_check {
     ax_trace_view trace;
-    ax_seam books;
+    ax_seam books;    /* its own; a summary has no other */
     size_t next;      /* events before this one are checked */
     uint64_t objects; /* allocated so far */
     uint64_t last_time_ns;
@@ -130,7 +130,7 @@ typedef struct ax_trace_summary {
         uint64_t objects;
     } *lifetime_share; /* what lives in each lifetime of an arena */
     size_t lifetime_share_capacity;
-    ax_idmap sizes;
+    ax_idmap sizes; /* this and the next are sets */
     ax_idmap threads;
     ax_idmap arenas;
     ax_idmap keys;

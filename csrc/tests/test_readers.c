@@ -370,7 +370,7 @@ static void test_memory_at_the_end(void)
     CHECK(read_all(&r, AX_READ_AOSP, 0, text, length, 777) == AX_OK);
     CHECK(r.carry == NULL && r.live.slots == NULL);
     CHECK(r.books.bytes_held == column_bytes(&r) + r.tids_capacity * sizeof *r.tids +
-                                    r.threads.capacity * sizeof *r.threads.slots);
+                                    r.threads.capacity * r.threads.slot_bytes);
     const uint64_t held = r.books.bytes_held;
     uint64_t *sizes = r.columns.size_bytes;
     size_t capacity = r.columns.capacity.size_bytes;

@@ -1,9 +1,8 @@
-/* trace and what it stands on: every rule of the check, the totals, the id map, failing memory. */
+/* trace and what it stands on: every rule of the check, the totals, failing memory. */
 #include "check.h"
 
 #include <string.h>
 
-#include "../core/idmap.h"
 #include "../core/trace.h"
 
 enum { A = AX_OP_ALLOC, F = AX_OP_FREE, R = AX_OP_REALLOC, D = AX_OP_DESTROY };
@@ -244,57 +243,6 @@ static void test_failing_memory(void)
     }
 }
 
-static void test_idmap(void)
-{
-    enum { IDS = 3000, ROUNDS = 200000 };
-    static uint64_t ids[IDS], values[IDS];
-    static uint8_t stored[IDS];
-    ax_seam books;
-    ax_seam_init(&books, AX_BACKING_REAL);
-    ax_idmap map = {0};
-    uint64_t random = 2;
-    size_t used = 0;
-    uint64_t refused = 0;
-    int wrong = 0;
-    for (size_t i = 0; i < IDS; i++) {
-        /* A third like addresses side by side, a third small, a third anything. */
-        ids[i] = i % 3 == 0 ? 0x7f0000000000 + 16 * i : i % 3 == 1 ? i + 1 : next_random(&random);
-    }
-    CHECK(ax_idmap_find(&map, 5) == NULL);
-    for (size_t round = 0; round < ROUNDS; round++) {
-        const uint64_t r = next_random(&random);
-        const size_t i = (size_t)(r >> 16) % IDS;
-        ax_idmap_slot *slot = ax_idmap_find(&map, ids[i]);
-        wrong += (slot != NULL) != stored[i] || (slot && slot->value != values[i]);
-        if (slot && r % 2) {
-            ax_idmap_remove(&map, slot);
-            stored[i] = 0;
-            used--;
-        } else if (!slot) {
-            /* A refusal leaves the map as it was. */
-            books.fail_at = books.attempts + 1;
-            const size_t capacity = map.capacity;
-            const int status = ax_idmap_reserve(&map, &books);
-            refused += status == AX_ERR_NOMEM;
-            wrong += status != AX_OK && (map.capacity != capacity || map.used != used);
-            wrong += status != AX_OK && ax_idmap_reserve(&map, &books) != AX_OK;
-            ax_idmap_add(&map, ids[i], r);
-            values[i] = r;
-            stored[i] = 1;
-            used++;
-        }
-    }
-    CHECK(wrong == 0);
-    CHECK(map.used == used);
-    CHECK(ax_idmap_find(&map, 0) == NULL);
-    CHECK(refused > 4 && books.failed[AX_CALL_MALLOC] == refused);
-    CHECK(books.bytes_held == map.capacity * sizeof *map.slots);
-    ax_idmap_free(&map, &books);
-    CHECK(map.slots == NULL && map.capacity == 0 && map.used == 0 && books.bytes_held == 0);
-    ax_idmap_free(&map, &books);
-    CHECK(books.calls[AX_CALL_MALLOC] == books.calls[AX_CALL_FREE]);
-}
-
 int main(void)
 {
     test_rules();
@@ -303,6 +251,5 @@ int main(void)
     test_totals();
     test_sums_that_overflow();
     test_failing_memory();
-    test_idmap();
     return check_report();
 }

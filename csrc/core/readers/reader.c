@@ -158,12 +158,12 @@ static int thread_of(ax_reader *reader, uint64_t tid, uint32_t *out)
         *out = reader->last_thread;
         return AX_OK;
     }
-    const ax_idmap_slot *slot = ax_idmap_find(&reader->threads, tid + 1);
+    ax_idmap_slot *slot = ax_idmap_find(&reader->threads, tid + 1);
     if (slot) {
         *out = (uint32_t)slot->value;
     } else {
         const size_t thread = reader->threads.used;
-        int status = ax_idmap_reserve(&reader->threads, &reader->books);
+        int status = ax_idmap_reserve(&reader->threads, sizeof *slot, &reader->books);
         if (status == AX_OK) {
             status = ax_grow_array(&reader->books, &reader->tids, &reader->tids_capacity,
                                    thread + 1, sizeof *reader->tids);
@@ -172,7 +172,8 @@ static int thread_of(ax_reader *reader, uint64_t tid, uint32_t *out)
             return status;
         }
         reader->tids[thread] = tid;
-        ax_idmap_add(&reader->threads, tid + 1, thread);
+        slot = ax_idmap_add(&reader->threads, tid + 1);
+        slot->value = thread;
         *out = (uint32_t)thread;
     }
     reader->last_tid = tid;
@@ -246,14 +247,15 @@ int ax_read_alloc(ax_reader *reader, uint64_t address, uint64_t size_bytes, uint
     if (reader->objects == UINT32_MAX) {
         return refuse(reader, AX_ERR_OVERFLOW, "more allocations than a trace read here can hold");
     }
-    int status = ax_idmap_reserve(&reader->live, &reader->books);
+    int status = ax_idmap_reserve(&reader->live, sizeof(ax_idmap_slot), &reader->books);
     if (status != AX_OK) {
         return refuse(reader, status, NULL);
     }
     status =
         append(reader, AX_OP_ALLOC, (uint32_t)reader->objects, size_bytes, (uint8_t)align_log2);
     if (status == AX_OK) {
-        ax_idmap_add(&reader->live, address, reader->objects++);
+        ax_idmap_slot *slot = ax_idmap_add(&reader->live, address);
+        slot->value = reader->objects++;
     }
     return status;
 }
@@ -305,7 +307,8 @@ int ax_read_realloc(ax_reader *reader, uint64_t old_address, uint64_t new_addres
         }
         /* The entry removed leaves the room for the one added. */
         ax_idmap_remove(&reader->live, slot);
-        ax_idmap_add(&reader->live, new_address, object);
+        slot = ax_idmap_add(&reader->live, new_address);
+        slot->value = object;
     }
     return append(reader, AX_OP_REALLOC, object, size_bytes, 0);
 }

@@ -2,8 +2,7 @@
  *
  *     bytes --feed--> lines --(aosp.c | mtrace.c)--> alloc, free, realloc of addresses
  *                                                        |
- *                 address -> object (ax_idmap) <---------+--> columns: op object size thread time
- * ...
+ *                 address -> object (ax_idmap) <---------+--> columns: op, object, size, ...
  *
  * A format knows how a line is written. What a line may say is decided in one place, ax_read_*:
  *
