@@ -619,7 +619,7 @@ def build_extension(tree: Path, only: str = "") -> None:
 def pytest_in(tree: Path, nodes: Sequence[str], seconds: float | None) -> tuple[int | None, str]:
     """Run tests of a copy against the package of that copy."""
     options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
-    env = {"PYTHONPATH": str(tree), "HYPOTHESIS_PROFILE": "ci"}
+    env = {"PYTHONPATH": str(tree), "HYPOTHESIS_PROFILE": "mutate"}
     command = [sys.executable, "-m", "pytest", *options, *nodes]
     code, output = capture(*command, cwd=tree, env=env, seconds=seconds)
     print(echo(command, env), flush=True)

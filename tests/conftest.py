@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # ci     the same examples every time, so that a run judges the change and not the draw; a failure
 #        prints the line that repeats it
 # quick  as ci with few examples: sanitizers, wheels
+# mutate as ci, but a failure is not made smaller: that there is one is all that is asked
 settings.register_profile(
     "dev",
     deadline=None,
@@ -29,6 +30,9 @@ settings.register_profile(
     "ci", settings.get_profile("dev"), derandomize=True, database=None, max_examples=100
 )
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
+settings.register_profile(
+    "mutate", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 

@@ -41,7 +41,7 @@ def kernel(tmp_path, monkeypatch):
     return directory.name
 
 
-def test_sources_and_notebooks_are_pairs():
+def test_sources_and_notebooks_are_pairs(repository):
     # Without this an empty directory would pass every other test here.
     assert SOURCES, f"no notebook in {NOTEBOOKS.name}/"
     assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == {path.stem for path in SOURCES}

@@ -212,6 +212,13 @@ def test_mtrace_realloc_cut_off(tmp_path: Path) -> None:
         load_text(tmp_path, "= Start\n+ 0x10 5\n< 0x10\n")
 
 
+def test_mtrace_realloc_leaves_its_address(tmp_path: Path) -> None:
+    text = "= Start\n+ 0x10 5\n< 0x10\n> 0x20 6\n+ 0x10 7\n- 0x20\n- 0x10\n= End\n"
+    trace = load_text(tmp_path, text)
+    assert list(trace.op) == [A, R, A, F, F]
+    assert list(trace.object) == [0, 0, 1, 0, 1]
+
+
 def test_mtrace_without_events_is_a_trace(tmp_path: Path) -> None:
     assert len(load_text(tmp_path, "= Start\n= End\n")) == 0
 

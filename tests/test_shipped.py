@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,8 +121,8 @@ def can_record():
 @pytest.mark.skipif(
     not can_record(), reason="needs glibc 2.34 or later, a C compiler and the system's sqlite3"
 )
-def test_anyone_can_record_again(tmp_path):
-    script = Path(__file__).resolve().parent.parent / "benchmarks" / "record_shipped.py"
+def test_anyone_can_record_again(tmp_path, repository):
+    script = repository / "benchmarks" / "record_shipped.py"
     subprocess.run([sys.executable, script, "--output", tmp_path, "sqlite3"], check=True)
     again, shipped = px.load(tmp_path / "sqlite3.npz"), px.load_shipped("sqlite3")
     assert again.metadata["command"] == shipped.metadata["command"]

@@ -127,7 +127,6 @@ int ax_curve_add_list(ax_curve *curve, uint32_t arena, uint32_t key, uint64_t en
     }
     uint64_t first = (uint64_t)index * curve->thresholds;
     memset(&curve->rung[first], 0, curve->thresholds);
-    memset(&curve->transitions_mark[first], 0, curve->thresholds * sizeof(uint64_t));
     curve->lists[index] = (ax_curve_list){
         .entry_bytes = entry_bytes,
         .arena = arena,
@@ -202,7 +201,6 @@ void ax_curve_emptied(ax_curve *curve, ax_curve_list *list, ax_weight now)
     curve->released[prefix * AX_RUNGS + from]++;
     for (uint32_t j = 0; j < prefix; j++) {
         rung[j] = 0;
-        curve->transitions_mark[first + j] = list->transitions;
     }
     if (from >= curve->large_rung) {
         for (uint32_t j = 0; j < prefix; j++) {

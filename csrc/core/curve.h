@@ -73,7 +73,7 @@ typedef struct ax_curve {
     uint64_t *buffer;   /* [thresholds][AX_RUNGS]: transitions by rung, those already settled */
     uint64_t *released; /* [thresholds + 1][AX_RUNGS]: releases from a rung, by prefix length */
     uint32_t release_prefix[AX_RUNGS]; /* thresholds below bytes(rung) */
-    /* per list and threshold */
+    /* per list and threshold; a mark counts only while the rung is not 0 */
     uint8_t *rung;
     uint64_t *transitions_mark;
     uint64_t *pops_mark;

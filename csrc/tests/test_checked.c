@@ -32,6 +32,9 @@ typedef struct world {
 /* Large, and known by address: there is one. */
 static world w;
 
+/* Which of the arena's paths is taken: poison takes the full one, no meters the lean one. */
+static enum ax_path path = AX_PATH_FULL;
+
 static void begin(enum ax_policy_id policy)
 {
     memset(&w, 0, sizeof w);
@@ -46,10 +49,12 @@ static void begin(enum ax_policy_id policy)
     params.idle_operations = 9;
     params.budget_bytes = 200;
     params.recycle_below_bytes = 100;
-    params.check_poison = 1;
+    params.poison = params.check_poison = path == AX_PATH_FULL;
+    params.metered = path != AX_PATH_LEAN;
     ax_seam_init(&w.seam, AX_BACKING_REAL);
     ax_seam_init(&w.books, AX_BACKING_REAL);
     CHECK(ax_arenas_init(&w.set, &params, &w.seam, &w.books, NULL) == AX_OK);
+    CHECK(w.set.path == path || policy >= AX_POLICY_INTRUSIVE);
 }
 
 static void content(void)
@@ -407,6 +412,13 @@ int main(void)
     for (uint32_t policy = 0; policy < AX_POLICIES; policy++) {
         test_every_refusal(policy);
         test_misuse(policy);
+        path = AX_PATH_COUNTED;
+        test_every_refusal(policy);
+        path = AX_PATH_LEAN;
+        if (policy < AX_POLICY_INTRUSIVE) { /* the others have no lean path */
+            test_every_refusal(policy);
+        }
+        path = AX_PATH_FULL;
     }
     test_exports();
     test_refused_first_size();

@@ -82,6 +82,8 @@ static void test_real(void)
     CHECK(bytes[page] == 9);
     CHECK(ax_seam_protect(&seam, address, 2 * page, AX_PROT_READ_WRITE) == AX_OK);
     bytes[0] = 1;
+    ax_seam_discard(&seam, address + page, page); /* reads as 0 again; the rest stays */
+    CHECK(bytes[page] == 0 && bytes[0] == 1 && seam.mapped_bytes == 2 * page);
     CHECK(ax_seam_protect(&seam, address + 1, page, AX_PROT_READ) == AX_ERR_NOMEM);
     CHECK(ax_seam_unmap(&seam, address + 1, page) == AX_ERR_NOMEM);
     CHECK(seam.failed[AX_CALL_PROTECT] == 1 && seam.failed[AX_CALL_UNMAP] == 1);

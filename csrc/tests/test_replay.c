@@ -429,6 +429,51 @@ static void test_means(void)
     }
 }
 
+/* Long enough that the words of dead objects are given back on the way. */
+static void test_trimming(void)
+{
+    enum { OBJECTS = 600000 };
+    static uint8_t op[2 * OBJECTS];
+    static uint32_t object[2 * OBJECTS];
+    static uint64_t size[2 * OBJECTS];
+    static uint32_t arena[2 * OBJECTS];
+    /* Every 100,000th object lives to the end, the others until three more were allocated. */
+    ax_trace_view view = {.op = op, .object = object, .size_bytes = size};
+    for (uint32_t i = 0; i < OBJECTS; i++) {
+        size[view.events] = 8;
+        object[view.events++] = i;
+        if (i >= 3 && i % 100000 != 3) {
+            op[view.events] = F;
+            object[view.events++] = i - 3;
+        }
+    }
+    columns none = {.objects = OBJECTS};
+    for (int way = 0; way < 4; way++) {
+        ax_replay_options options = default_options(&none);
+        options.engine = way & 1 ? AX_ENGINE_CURVE : AX_ENGINE_ARENA;
+        options.arena_by = way & 2 ? AX_ARENA_BY_ARENA : AX_ARENA_BY_ONE;
+        view.arena = arena;
+        ax_replay r;
+        size_t left;
+        CHECK(ax_replay_begin(&r, &view, &options, NULL) == AX_OK);
+        CHECK(ax_replay_step(&r, SIZE_MAX, &left, NULL) == AX_OK && left == 0);
+        CHECK(r.groups > 0 && r.kept_groups < 8);
+        for (uint32_t i = 0; i < OBJECTS; i++) {
+            int lives = i % 100000 == 0 || i + 3 >= OBJECTS;
+            if ((r.word[i] != 0) != lives) {
+                CHECK(!"an object's word was lost, or came back");
+                break;
+            }
+        }
+        CHECK(!r.life || r.life[300000] == r.set.arenas[0].life);
+        ax_replay_row row;
+        CHECK(ax_replay_row_get(&r, 0, &row) == AX_OK);
+        CHECK(row.bumps + row.pops == OBJECTS && row.bumps == 4 + 6);
+        CHECK(row.live_bytes_end == 8 * (6 + 3));
+        ended(&r);
+    }
+}
+
 /* The n-th call of the allocator's seam, or of the books, is refused: for every n. */
 static void test_refusals(uint64_t seed, enum ax_engine engine, enum ax_backing backing)
 {
@@ -519,6 +564,7 @@ int main(void)
     test_means();
     test_wrong_traces();
     test_options();
+    test_trimming();
     for (uint64_t seed = 0; seed < 60; seed++) {
         test_engines_agree(seed);
     }
