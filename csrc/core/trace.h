@@ -64,8 +64,7 @@ static inline uint64_t ax_trace_object(const ax_trace_view *t, size_t i)
  * lifetime of its arena; a destroy ends the lifetime, so that it costs the same however many
  * objects die with it:
  *
- *     owner[object] -> lifetime   arena_of[lifetime] -> arena   lifetime_of[arena] -> the current
- * one
+ *     owner[object] -> lifetime    arena_of[lifetime] -> arena    lifetime_of[arena] -> the current
  */
 typedef struct ax_trace_check {
     ax_trace_view trace;
@@ -130,7 +129,7 @@ typedef struct ax_trace_summary {
         uint64_t objects;
     } *lifetime_share; /* what lives in each lifetime of an arena */
     size_t lifetime_share_capacity;
-    ax_idmap sizes; /* this and the next are sets */
+    ax_idmap sizes; /* this and the next three are sets */
     ax_idmap threads;
     ax_idmap arenas;
     ax_idmap keys;
