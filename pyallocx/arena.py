@@ -8,6 +8,7 @@ tells how); the tests hold the two equal, counter by counter.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -324,6 +325,10 @@ def replay_arena(
     return ArenaReplay(_finish(row, _retained(values)), replay.free_lists())
 
 
+def _ladder(cell: Mapping[str, Any]) -> list[tuple[int, int]]:
+    return _core.ladder(cell["list_header_bytes"], cell["pointer_bytes"])
+
+
 def _retained(cell: Mapping[str, Any]) -> int | float | None:
     """Return the byte cut that a policy amounts to, None where it is not a byte cut."""
     policy = cell["policy"]
@@ -331,8 +336,8 @@ def _retained(cell: Mapping[str, Any]) -> int | float | None:
         retain: int | float = cell["retain_bytes"]
         return retain
     if policy == "capacity_cut":
-        rungs = _core.ladder(cell["list_header_bytes"], cell["pointer_bytes"])
-        return max([b for b, entries in rungs if entries <= cell["retain_capacity"]], default=0)
+        kept = [size for size, entries in _ladder(cell) if entries <= cell["retain_capacity"]]
+        return max(kept, default=0)
     return {"release": 0, "keep_all": math.inf}.get(policy)
 
 
@@ -404,7 +409,12 @@ class ArenaSystem:
             row = replay.rows()[0]
             return [_finish(dict(row), _retained(cell)) for cell in cells]
         cuts = [_retained(cell) for cell in cells]
-        exact = [_U64_MAX if cut is None or cut == math.inf else int(cut) for cut in cuts]
+        # Buffers have the sizes of the ladder only, so cuts between two of them are one.
+        sizes = [0, *(size for size, _ in _ladder(first))]
+        exact = [
+            _U64_MAX if cut is None or cut >= sizes[-1] else sizes[bisect_right(sizes, cut) - 1]
+            for cut in cuts
+        ]
         thresholds = sorted({0, *exact})
         replay = _start(trace, first, thresholds)
         _drive(replay, len(trace), control)

@@ -444,3 +444,64 @@ def test_two_threads_may_each_have_an_arena():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_smashed_link_of_an_intrusive_list_is_found():
+    import ctypes
+
+    with px.Arena(policy="intrusive", check_poison=True) as a:
+        handles = [a.alloc(1, 40) for _ in range(4)]
+        for handle in handles:
+            a.free(1, handle)
+        for handle in (handles[3], handles[0]):  # the newest, and the one that ends the list
+            word = ctypes.c_uint64.from_address(handle.address)
+            link = word.value
+            word.value = 0x4141414141414141
+            with pytest.raises(px.PoisonError, match=r"link.*found 0x4141414141414141"):
+                a.check()
+            word.value = link
+        a.check()
+        word = ctypes.c_uint64.from_address(handles[3].address)
+        link, word.value = word.value, 8
+        with pytest.raises(px.PoisonError, match="link"):
+            a.alloc(1, 40)
+        word.value = link
+        assert a.alloc(1, 40).address == handles[3].address
+
+
+@pytest.mark.parametrize("policy", ["byte_cut", "intrusive"])
+def test_check_looks_at_poison(policy):
+    import ctypes
+
+    with px.Arena(policy=policy, check_poison=True) as a:
+        first, second = a.alloc(1, 24), a.alloc(1, 24)
+        a.free(1, first)
+        a.free(1, second)
+        a.check()
+        byte = ctypes.c_uint8.from_address(first.address + 17)
+        byte.value ^= 1
+        with pytest.raises(px.PoisonError, match="offset 16"):
+            a.check()
+        byte.value ^= 1
+        a.check()
+
+
+def test_with_lets_the_users_exception_through():
+    a = px.Arena()
+    memory = a.view(a.alloc(1, 8))
+    with pytest.raises(KeyError, match="mine"), a:
+        raise KeyError("mine")
+    assert not a.closed
+    with pytest.raises(BufferError, match="view"), a:
+        pass
+    memory.release()
+    with a:
+        pass
+    assert a.closed
+
+
+@pytest.mark.parametrize(
+    "name", ["alloc", "free", "view", "stats", "free_lists", "check", "close", "fail_backing_call"]
+)
+def test_methods_are_documented(name):
+    assert len(getattr(px.Arena, name).__doc__) > 40

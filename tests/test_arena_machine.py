@@ -41,3 +41,13 @@ def test_wrong_arena_is_caught(name):
     wrong = machine(make=wrong_arenas[name], parameters=parameters, can_fail=False)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(wrong, settings=HUNT)
+
+
+def test_make_may_be_a_method():
+    class Mine(ArenaMachine):
+        def make(self, **params):
+            return ReferenceArena(**params)
+
+        can_fail = False
+
+    run_state_machine_as_test(Mine, settings=settings(SETTINGS, max_examples=3))

@@ -169,3 +169,21 @@ def test_mallocs_are_first_uses_and_refills(peaks, lists, retain_bytes):
 
 def _rung(entries):
     return next(size for size, room in _core.ladder() if room >= entries)
+
+
+def test_requests_that_bypass_are_counted_one_by_one():
+    trace = px.Trace([0, 2, 2, 2, 1], [0] * 5, [9000, 9100, 16, 9100, 0])
+    assert px.replay_arena(trace).row["bypassed"] == 3
+    assert px.sweep(px.Arena, trace, retain_bytes=0)["bypassed"].tolist() == [3]
+    assert reference.replay(trace)["bypassed"] == 3
+
+
+def test_ten_thousand_thresholds_cost_what_the_ladder_has_rungs():
+    trace = px.synthesize(5000, seed=3)
+    many = px.sweep(px.Arena, trace, retain_bytes=[*range(10_000), math.inf], progress=False)
+    assert len(many) == 10_001
+    few = px.sweep(px.Arena, trace, retain_bytes=[0, 15, 16, 17, 2047, 2048, 9999], progress=False)
+    for name in few.columns:
+        if name != "overhead_bytes_mean_ns":  # NaN: a synthetic trace has no times
+            at = few["retain_bytes"].astype(int)
+            assert list(many[name][at]) == list(few[name]), name

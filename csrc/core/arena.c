@@ -373,11 +373,23 @@ static void poison(const ax_arenas *set, const ax_list *list, uint64_t address)
     }
 }
 
-static int poison_check(const ax_arenas *set, const ax_list *list, uint64_t address,
+/* left: entries on the list below this object. */
+static int poison_check(const ax_arenas *set, const ax_list *list, uint64_t address, uint32_t left,
                         ax_detail *detail)
 {
     const uint64_t *words = ax_at(address);
-    uint64_t from = set->policy->intrusive ? 1 : 0; /* word 0 is the link */
+    uint64_t from = 0;
+    if (set->policy->intrusive) {
+        /* Word 0 is the link to the next free object: no pattern, but it must lead to one. */
+        const ax_pool *pool = &set->arenas[list->arena].pool;
+        const int leads = words[0] % set->params.shape.alignment_bytes == 0 &&
+                          ax_pool_owns(pool, &set->params.shape, words[0], list->entry_bytes);
+        if (left == 0 ? words[0] != 0 : !leads) {
+            return ax_fail(detail, AX_ERR_POISON, "the link in a free object was overwritten",
+                           words[0], 0, address, 0);
+        }
+        from = 1;
+    }
     for (uint64_t i = from; i < list->entry_bytes / sizeof *words; i++) {
         if (words[i] != set->poison_word) {
             return ax_fail(detail, AX_ERR_POISON, NULL, words[i], set->poison_word, address,
@@ -394,7 +406,9 @@ int ax_arena_pop(ax_arenas *set, ax_list *list, uint64_t *address, ax_detail *de
     uint64_t taken = 0;
     if (set->stored) {
         taken = intrusive ? entries->buffer : ax_ptrlist_entries(entries)[entries->len - 1];
-        int status = set->params.check_poison ? poison_check(set, list, taken, detail) : AX_OK;
+        int status = set->params.check_poison
+                         ? poison_check(set, list, taken, entries->len - 1, detail)
+                         : AX_OK;
         if (status != AX_OK) {
             return status;
         }
@@ -506,6 +520,13 @@ static int check_entries(const ax_arenas *set, uint32_t index, ax_detail *detail
         if (!ax_pool_owns(pool, &set->params.shape, address, list->entry_bytes)) {
             return ax_fail(detail, AX_ERR_CORRUPT, "a free list holds an address outside its arena",
                            address, 0, 0, index);
+        }
+        if (set->params.check_poison) {
+            const uint32_t left = intrusive ? list->entries.len - 1 - i : i;
+            int status = poison_check(set, list, address, left, detail);
+            if (status != AX_OK) {
+                return status;
+            }
         }
         if (intrusive) {
             memcpy(&address, ax_at(address), sizeof address);

@@ -262,6 +262,13 @@ void ax_curve_finish(ax_curve *curve)
         }
     }
     change_prefix(curve, curve->thresholds, 0, (ax_weight){0, 0});
+    /* From counts by the length n of a prefix to counts by threshold: j is in those with n > j. */
+    for (uint32_t n = curve->thresholds; n-- > 1;) {
+        for (uint32_t r = 0; r < AX_RUNGS; r++) {
+            curve->grown[n * AX_RUNGS + r] += curve->grown[(n + 1) * AX_RUNGS + r];
+            curve->released[n * AX_RUNGS + r] += curve->released[(n + 1) * AX_RUNGS + r];
+        }
+    }
 }
 
 void ax_curve_get(const ax_curve *curve, uint32_t j, ax_curve_row *row)
@@ -281,12 +288,8 @@ void ax_curve_get(const ax_curve *curve, uint32_t j, ax_curve_row *row)
     row->capacity_events = curve->capacity_events[j];
     row->capacity_ns = curve->capacity_ns[j];
     for (uint32_t r = 1; r < ladder->rungs; r++) {
-        uint64_t grown = 0;
-        uint64_t released = 0;
-        for (uint32_t prefix = j + 1; prefix <= curve->thresholds; prefix++) {
-            grown += curve->grown[prefix * AX_RUNGS + r];
-            released += curve->released[prefix * AX_RUNGS + r];
-        }
+        const uint64_t grown = curve->grown[(j + 1) * AX_RUNGS + r];
+        const uint64_t released = curve->released[(j + 1) * AX_RUNGS + r];
         if (r == 1) {
             row->list_mallocs = grown;
         } else {

@@ -69,7 +69,8 @@ typedef struct ax_curve {
     uint64_t *frees_at_close;
     uint64_t *capacity_events;
     ax_u128 *capacity_ns;
-    uint64_t *grown;    /* [thresholds + 1][AX_RUNGS]: climbs to a rung, by prefix length */
+    uint64_t *grown;    /* [thresholds + 1][AX_RUNGS]: climbs to a rung, by prefix length; after
+                         * ax_curve_finish by threshold + 1. Likewise released */
     uint64_t *buffer;   /* [thresholds][AX_RUNGS]: transitions by rung, those already settled */
     uint64_t *released; /* [thresholds + 1][AX_RUNGS]: releases from a rung, by prefix length */
     uint32_t release_prefix[AX_RUNGS]; /* thresholds below bytes(rung) */

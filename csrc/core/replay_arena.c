@@ -377,10 +377,11 @@ static int do_realloc(ax_replay *r, size_t i, uint64_t object, ax_weight now)
             return status;
         }
         remember_life(r, object, list, curve);
-    } else if (before == AX_BYPASSED) {
-        return AX_OK;
     } else {
         r->bypassed++;
+        if (before == AX_BYPASSED) {
+            return AX_OK;
+        }
     }
     r->word[object] = after;
     return before == AX_BYPASSED ? AX_OK : do_free(r, before - 1, address, now, curve);

@@ -8,7 +8,7 @@
  * What the decoder decides:
  *  - The key of a request is its key (0 where the trace has none) together with its size rounded up
  * to the alignment (a size of 0 counts as 1), so one key never holds two sizes.
- *  - A request above max_object_bytes bypasses the arena and is counted.
+ *  - A request above max_object_bytes, of an alloc or a realloc, bypasses the arena and is counted.
  *  - A realloc that keeps the key is nothing; otherwise an alloc of the new, then a free of the
  * old.
  *  - The arena is the trace's arena, the thread, or the only one (arena_by). A realloc stays in the

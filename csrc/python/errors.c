@@ -35,6 +35,10 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
             PyExc_ValueError, "key %llu holds objects of %llu bytes, asked for %llu bytes",
             (unsigned long long)d->where, (unsigned long long)d->low, (unsigned long long)d->value);
     case AX_ERR_POISON:
+        if (d->what) {
+            return PyErr_Format(state->PoisonError, "%s: object at %p, found %p", what,
+                                hex(d->high), hex(d->value));
+        }
         return PyErr_Format(
             state->PoisonError,
             "free object at %p was written to: at byte offset %llu wanted %p, found %p",

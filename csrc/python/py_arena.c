@@ -228,9 +228,20 @@ static PyObject *arena_enter(PyObject *op, PyObject *Py_UNUSED(ignored))
     return Py_NewRef(op);
 }
 
-static PyObject *arena_exit(PyObject *op, PyObject *Py_UNUSED(args))
+/* A view that is still out keeps the arena open. Where the block is left by an exception that is
+ * told instead of ours; the arena then closes when the last reference goes. */
+static PyObject *arena_exit(PyObject *op, PyObject *args)
 {
-    return arena_close(op, NULL);
+    PyObject *kind = Py_None;
+    PyObject *closed = arena_close(op, NULL);
+    if (!closed && PyTuple_Size(args) > 0) {
+        kind = PyTuple_GetItem(args, 0);
+    }
+    if (!closed && kind != Py_None && PyErr_ExceptionMatches(PyExc_BufferError)) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    return closed;
 }
 
 /* --- alloc, free, view
@@ -535,16 +546,81 @@ static PyObject *arena_closed(PyObject *op, void *Py_UNUSED(closure))
 
 static PyMethodDef arena_methods[] = {
     {"alloc", (PyCFunction)(void (*)(void))arena_alloc, METH_VARARGS | METH_KEYWORDS,
-     "alloc($self, /, key, size_bytes)\n--\n\n"},
+     "alloc($self, /, key, size_bytes)\n--\n\n"
+     "Allocate an object: the newest freed one of the key, or the next bytes of a chunk.\n\n"
+     "Parameters\n----------\n"
+     "key : int\n    Type of the object, 0 to 2**32 - 1. A key has one size.\n"
+     "size_bytes : int\n    1 to 2**40; rounded up to the alignment.\n\n"
+     "Returns\n-------\n"
+     "Handle\n    With ``address``, ``size_bytes``, ``key`` and ``generation``. The memory is not "
+     "cleared.\n\n"
+     "Raises\n------\n"
+     "ValueError\n    If the key came with another rounded size before, a number is out of range, "
+     "or the\n"
+     "    arena is closed.\n"
+     "PoisonError\n    With ``check_poison``: the object was written to while it was free. It "
+     "stays on its\n"
+     "    list, so the key is blocked until the memory is mended.\n"
+     "MemoryError\n    If the backing refused. The arena is as before."},
     {"free", (PyCFunction)(void (*)(void))arena_free, METH_VARARGS | METH_KEYWORDS,
-     "free($self, /, key, handle)\n--\n\n"},
-    {"view", arena_view, METH_O, "view($self, handle, /)\n--\n\n"},
-    {"stats", arena_stats, METH_NOARGS, "stats($self, /)\n--\n\n"},
-    {"free_lists", arena_free_lists, METH_NOARGS, "free_lists($self, /)\n--\n\n"},
-    {"check", arena_check, METH_NOARGS, "check($self, /)\n--\n\n"},
-    {"close", arena_close, METH_NOARGS, "close($self, /)\n--\n\n"},
+     "free($self, /, key, handle)\n--\n\n"
+     "Put an object on its key's free list, overwritten with the poison pattern.\n\n"
+     "Raises\n------\n"
+     "InvalidFree\n    If the handle is another arena's, stale, already freed, or of another key.\n"
+     "BufferError\n    While a view of the object is exported.\n"
+     "MemoryError\n    If the list needs a larger buffer and the backing refused.\n"
+     "    In all cases the arena is as before."},
+    {"view", arena_view, METH_O,
+     "view($self, handle, /)\n--\n\n"
+     "Return a writable memoryview of exactly the bytes of a live object.\n\n"
+     "While it, or anything made of it, is exported the object cannot be freed and the arena "
+     "cannot\n"
+     "be closed (BufferError); it keeps the memory even when the arena's name is gone.\n\n"
+     "Raises\n------\n"
+     "InvalidFree\n    As `free`."},
+    {"stats", arena_stats, METH_NOARGS,
+     "stats($self, /)\n--\n\n"
+     "Return counters and bytes, over all arenas that share the policy.\n\n"
+     "Returns\n-------\n"
+     "dict\n"
+     "    The counters of a sweep, and bytes whose parts add up: ``chunk_bytes`` is headers, "
+     "live,\n"
+     "    free-listed, leaked, slop and the current chunk's unused tail; ``live_bytes`` (of this\n"
+     "    arena alone, like ``requested_bytes``) is requested and rounding; ``list_buffer_bytes`` "
+     "is\n"
+     "    headers, entries and overhead; ``backing_bytes`` is chunks and list buffers.\n"
+     "    ``histogram_peak`` and ``histogram_buffer`` count transitions to empty by the buffer "
+     "that\n"
+     "    the episode's peak needed, and by the buffer at that moment."},
+    {"free_lists", arena_free_lists, METH_NOARGS,
+     "free_lists($self, /)\n--\n\n"
+     "Return one dict per key of this arena.\n\n"
+     "Returns\n-------\n"
+     "list of dict\n"
+     "    ``key``, ``entry_bytes``, ``length``, ``capacity``, ``buffer_bytes``, ``peak`` (of the\n"
+     "    running episode), ``pops``, ``pops_large``, ``bumps``, ``transitions``, ``peaks_sum`` "
+     "(over\n"
+     "    finished episodes), ``freelist_bytes``."},
+    {"check", arena_check, METH_NOARGS,
+     "check($self, /)\n--\n\n"
+     "Walk the whole state and raise if a rule is broken.\n\n"
+     "Raises\n------\n"
+     "CorruptionError\n    Naming the rule, what was found and what was expected.\n"
+     "PoisonError\n    With ``check_poison``: a free object was written to."},
+    {"close", arena_close, METH_NOARGS,
+     "close($self, /)\n--\n\n"
+     "Give all memory back. Closing twice is nothing.\n\n"
+     "Raises\n------\n"
+     "BufferError\n    While a view is exported; the arena stays open. A ``with`` block that is "
+     "left by an\n"
+     "    exception of its own lets that one through."},
     {"fail_backing_call", (PyCFunction)(void (*)(void))arena_fail_next,
-     METH_VARARGS | METH_KEYWORDS, "fail_backing_call($self, /, n, bookkeeping=False)\n--\n\n"},
+     METH_VARARGS | METH_KEYWORDS,
+     "fail_backing_call($self, /, n, bookkeeping=False)\n--\n\n"
+     "Make the n-th call from now to the backing that may fail, fail; 0 takes that back.\n\n"
+     "Parameters\n----------\n"
+     "n : int\n    1 is the next one.\n"
+     "bookkeeping : bool\n    The arena's own tables instead of its chunks and list buffers."},
     {"__enter__", arena_enter, METH_NOARGS, NULL},
     {"__exit__", arena_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

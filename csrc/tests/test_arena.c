@@ -226,8 +226,16 @@ static void test_poison(void)
             CHECK(detail.high == a && detail.where == 8 * i);
             CHECK(none == 5 && f.set.lists[list].pops == 0 && f.set.operations == operations);
             CHECK(entries_of(list)->len == 1);
-            content();
+            CHECK(ax_arenas_check(&f.set, &detail) == AX_ERR_POISON && detail.where == 8 * i);
             words[i] = wanted;
+            content();
+        }
+        if (intrusive) {
+            /* The link of the only free object must end the list. */
+            words[0] = (uint64_t)b;
+            ax_detail detail = {0};
+            CHECK(ax_arenas_check(&f.set, &detail) == AX_ERR_POISON && detail.value == b);
+            words[0] = 0;
         }
         CHECK(take(list) == a);
         finish();
@@ -627,6 +635,7 @@ static void test_corruption(enum ax_policy_id policy)
 {
     ax_arena_params params = with(policy);
     params.budget_bytes = 64;
+    params.check_poison = 0; /* it would see some of this first */
     start_with(params, AX_BACKING_REAL);
     uint32_t list = list_of(1, 40);
     uint32_t empty = list_of(2, 48);

@@ -335,7 +335,7 @@ static void test_decoder(void)
         ax_replay_row rows[CUTS];
         run(&view, &options, SIZE_MAX, rows);
         ax_replay_row row = rows[engine ? CUTS - 1 : 0];
-        CHECK(row.bypassed == 2 && row.bumps == 3 && row.pops == 1 && row.transitions == 1);
+        CHECK(row.bypassed == 3 && row.bumps == 3 && row.pops == 1 && row.transitions == 1);
         CHECK(row.lists_end == 3 && row.live_bytes_end == 8 && row.freelist_bytes_end == 488 + 16);
         CHECK(row.chunk_mallocs == 2 && row.chunk_bytes_end == 1024);
         CHECK(row.slop_bytes_end == 488 - 8 - 16 && row.arenas_end == 1);

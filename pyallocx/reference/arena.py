@@ -429,7 +429,9 @@ def replay(
                 else size <= limit
                 and (key, arenas.rounded(max(size, 1))) == (free_list.key, free_list.entry_bytes)
             )
-            if not same:
+            if same:
+                bypassed += free_list is None
+            else:
                 where[thing] = place(i, None if free_list is None else free_list.arena)
                 if free_list is not None:
                     arenas.free(free_list, taken)

@@ -71,7 +71,7 @@ class ArenaMachine(RuleBasedStateMachine):
         Whether ``fail_backing_call`` makes a call to the backing fail.
     """
 
-    make: Callable[..., Any] = Arena
+    make: Callable[..., Any] = staticmethod(Arena)
     parameters: st.SearchStrategy[dict[str, Any]] = arena_parameters()
     can_share = True
     can_fail = True
@@ -90,7 +90,7 @@ class ArenaMachine(RuleBasedStateMachine):
     def start(self, data: st.DataObject) -> None:
         """Open the first arena."""
         params = data.draw(type(self).parameters, label="parameters")
-        self.arenas[0] = type(self).make(**params)
+        self.arenas[0] = self.make(**params)
         self.opened = 1
         self.twin = Arenas(**params)
         self.twin.pools[0] = Chunks()
@@ -167,7 +167,7 @@ class ArenaMachine(RuleBasedStateMachine):
     def open_another(self) -> None:
         """Open an arena that shares the policy."""
         first = self.arenas[self.pick(0)]
-        self.arenas[self.opened] = type(self).make(share=first)
+        self.arenas[self.opened] = self.make(share=first)
         self.twin.pools[self.opened] = Chunks()
         self.opened += 1
 
