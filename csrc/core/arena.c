@@ -100,43 +100,10 @@ void ax_arenas_release(ax_arenas *set)
     }
     if (set->books) {
         ax_keymap_release(&set->keys, set->books);
-        if (set->lists) {
-            ax_seam_free(set->books, (uint64_t)(uintptr_t)set->lists,
-                         (uint64_t)set->lists_room * sizeof(ax_list));
-        }
-        if (set->arenas) {
-            ax_seam_free(set->books, (uint64_t)(uintptr_t)set->arenas,
-                         (uint64_t)set->arenas_room * sizeof(ax_arena));
-        }
+        ax_grow_free(set->books, &set->lists, &set->lists_room, sizeof *set->lists);
+        ax_grow_free(set->books, &set->arenas, &set->arenas_room, sizeof *set->arenas);
     }
-    set->lists = NULL;
-    set->arenas = NULL;
-    set->lists_used = set->lists_room = set->arenas_used = set->arenas_room = 0;
-}
-
-/* Room for one more item in a table that doubles. */
-static int grow_table(ax_seam *books, void *table_pointer, uint32_t *room, uint32_t used,
-                      uint64_t item_bytes)
-{
-    if (used < *room) {
-        return AX_OK;
-    }
-    if (*room > UINT32_MAX / 4) {
-        return AX_ERR_OVERFLOW;
-    }
-    void *table;
-    memcpy(&table, table_pointer, sizeof table);
-    uint32_t wanted = *room ? *room * 2 : 16;
-    uint64_t address;
-    int status = table ? ax_seam_realloc(books, (uint64_t)(uintptr_t)table, *room * item_bytes,
-                                         wanted * item_bytes, &address)
-                       : ax_seam_malloc(books, wanted * item_bytes, &address);
-    if (status == AX_OK) {
-        table = ax_at(address);
-        memcpy(table_pointer, &table, sizeof table);
-        *room = wanted;
-    }
-    return status;
+    set->lists_used = set->arenas_used = 0;
 }
 
 int ax_arenas_open(ax_arenas *set, uint32_t *arena)
@@ -148,8 +115,11 @@ int ax_arenas_open(ax_arenas *set, uint32_t *arena)
     if (index != AX_NO_LIST) {
         set->free_arena_slot = set->arenas[index].first_list;
     } else {
-        int status = grow_table(set->books, &set->arenas, &set->arenas_room, set->arenas_used,
-                                sizeof(ax_arena));
+        int status = set->arenas_used < AX_MOST_LISTS ? AX_OK : AX_ERR_OVERFLOW;
+        if (status == AX_OK) {
+            status = ax_grow_array(set->books, &set->arenas, &set->arenas_room,
+                                   (size_t)set->arenas_used + 1, sizeof *set->arenas);
+        }
         if (status != AX_OK) {
             return status;
         }
@@ -179,8 +149,8 @@ static void close_list(ax_arenas *set, uint32_t index)
         }
     }
     if (set->params.policy == AX_POLICY_PEAK_WINDOW) {
-        ax_seam_free(set->books, (uint64_t)(uintptr_t)list->own.window.peaks,
-                     set->params.window_episodes * sizeof(uint32_t));
+        size_t episodes = set->params.window_episodes;
+        ax_grow_free(set->books, &list->own.window.peaks, &episodes, sizeof(uint32_t));
     }
     set->counters.closed_pops += list->pops;
     set->counters.closed_pops_large += list->pops_large;
@@ -212,22 +182,20 @@ int ax_arenas_add_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t en
                        uint32_t *list)
 {
     int status = AX_OK;
-    uint64_t window = 0;
+    uint32_t *peaks = NULL;
     uint32_t index = set->free_list_slot;
     if (index == AX_NO_LIST) {
-        status =
-            grow_table(set->books, &set->lists, &set->lists_room, set->lists_used, sizeof(ax_list));
-        if (status != AX_OK) {
-            return status;
+        status = set->lists_used < AX_MOST_LISTS ? AX_OK : AX_ERR_OVERFLOW;
+        if (status == AX_OK) {
+            status = ax_grow_array(set->books, &set->lists, &set->lists_room,
+                                   (size_t)set->lists_used + 1, sizeof *set->lists);
         }
     }
-    if (set->params.policy == AX_POLICY_PEAK_WINDOW) {
-        uint64_t bytes = set->params.window_episodes * sizeof(uint32_t);
-        status = ax_seam_malloc(set->books, bytes, &window);
-        if (status != AX_OK) {
-            return status;
-        }
-        memset(ax_at(window), 0, bytes);
+    if (status == AX_OK && set->params.policy == AX_POLICY_PEAK_WINDOW) {
+        status = ax_grow_zeroed(set->books, &peaks, set->params.window_episodes, sizeof *peaks);
+    }
+    if (status != AX_OK) {
+        return status;
     }
     if (index == AX_NO_LIST) {
         index = set->lists_used++;
@@ -242,8 +210,8 @@ int ax_arenas_add_list(ax_arenas *set, uint32_t arena, uint32_t key, uint64_t en
         .next_in_arena = owner->first_list,
         .life = owner->life,
     };
-    if (window) {
-        set->lists[index].own.window.peaks = ax_at(window);
+    if (peaks) {
+        set->lists[index].own.window.peaks = peaks;
     }
     owner->first_list = index;
     *list = index;

@@ -137,8 +137,9 @@ typedef struct ax_arenas {
     ax_seam *books; /* our own tables */
     ax_arena *arenas;
     ax_keymap keys;
-    uint32_t lists_used, lists_room, free_list_slot;
-    uint32_t arenas_used, arenas_room, free_arena_slot;
+    size_t lists_room, arenas_room;
+    uint32_t lists_used, free_list_slot;
+    uint32_t arenas_used, free_arena_slot;
     uint32_t arenas_alive, lives;
     uint32_t oldest, youngest; /* age */
     uint64_t pooled_bytes;     /* budget */

@@ -4,44 +4,6 @@
 
 #include "policy.h"
 
-static ax_object *slot_of(const ax_checked *arena, uint64_t address)
-{
-    uint64_t mask = arena->capacity - 1;
-    uint64_t i = ax_mix(address >> 3) & mask;
-    while (arena->objects[i].address && arena->objects[i].address != address) {
-        i = (i + 1) & mask;
-    }
-    return &arena->objects[i];
-}
-
-/* Room for one more record, at most half full. */
-static int reserve(ax_checked *arena)
-{
-    if (2 * (arena->used + 1) <= arena->capacity) {
-        return AX_OK;
-    }
-    uint64_t capacity = arena->capacity ? arena->capacity * 2 : 64;
-    uint64_t address;
-    int status = ax_seam_malloc(arena->set->books, capacity * sizeof(ax_object), &address);
-    if (status != AX_OK) {
-        return status;
-    }
-    ax_object *old = arena->objects;
-    uint64_t old_capacity = arena->capacity;
-    arena->objects = ax_at(address);
-    arena->capacity = capacity;
-    memset(arena->objects, 0, capacity * sizeof(ax_object));
-    for (uint64_t i = 0; i < old_capacity; i++) {
-        if (old[i].address) {
-            *slot_of(arena, old[i].address) = old[i];
-        }
-    }
-    if (old) {
-        ax_seam_free(arena->set->books, (uint64_t)(uintptr_t)old, old_capacity * sizeof(ax_object));
-    }
-    return AX_OK;
-}
-
 int ax_checked_open(ax_checked *arena, ax_arenas *set)
 {
     memset(arena, 0, sizeof *arena);
@@ -62,12 +24,7 @@ int ax_checked_close(ax_checked *arena, ax_detail *detail)
                        0);
     }
     ax_arenas_close(arena->set, arena->arena);
-    if (arena->objects) {
-        ax_seam_free(arena->set->books, (uint64_t)(uintptr_t)arena->objects,
-                     arena->capacity * sizeof(ax_object));
-    }
-    arena->objects = NULL;
-    arena->capacity = arena->used = 0;
+    ax_idmap_free(&arena->objects, arena->set->books);
     arena->live_objects = arena->live_bytes = arena->live_request_bytes = 0;
     arena->open = 0;
     return AX_OK;
@@ -88,7 +45,7 @@ int ax_checked_alloc(ax_checked *arena, uint32_t key, uint64_t size_bytes, uint6
     uint64_t given;
     int status = ax_arenas_list(arena->set, arena->arena, key, size_bytes, &list, detail);
     if (status == AX_OK) {
-        status = reserve(arena);
+        status = ax_idmap_reserve(&arena->objects, sizeof(ax_object), arena->set->books);
     }
     if (status == AX_OK) {
         status = ax_arena_alloc(arena->set, list, &given, detail);
@@ -96,10 +53,10 @@ int ax_checked_alloc(ax_checked *arena, uint32_t key, uint64_t size_bytes, uint6
     if (status != AX_OK) {
         return status;
     }
-    ax_object *object = slot_of(arena, given);
-    if (!object->address) {
-        object->address = given;
-        arena->used++;
+    ax_object *object = ax_idmap_find(&arena->objects, given);
+    if (!object) {
+        object = ax_idmap_add(&arena->objects, given);
+        *object = (ax_object){.address = given};
     }
     object->generation++;
     object->request_bytes = size_bytes;
@@ -120,8 +77,8 @@ int ax_checked_find(const ax_checked *arena, uint64_t address, uint32_t generati
     if (!arena->open) {
         return closed(detail);
     }
-    ax_object *found = arena->capacity && address ? slot_of(arena, address) : NULL;
-    if (!found || !found->address) {
+    ax_object *found = ax_idmap_find(&arena->objects, address);
+    if (!found) {
         return ax_fail(detail, AX_ERR_FOREIGN, NULL, address, 0, 0, 0);
     }
     if (found->generation != generation) {
@@ -168,7 +125,8 @@ void ax_checked_export(ax_checked *arena, ax_object *object)
 
 void ax_checked_unexport(ax_checked *arena, uint64_t address)
 {
-    slot_of(arena, address)->exports--;
+    ax_object *object = ax_idmap_find(&arena->objects, address);
+    object->exports--;
     arena->exports--;
 }
 
@@ -182,12 +140,15 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
     uint64_t bytes = 0;
     uint64_t free_objects = 0;
     uint64_t names = 0; /* the free objects' less those on the lists; it ends at 0 */
-    for (uint64_t i = 0; i < arena->capacity; i++) {
-        const ax_object *object = &arena->objects[i];
-        if (object->address && object->live) {
+    for (size_t i = 0; i < arena->objects.capacity; i++) {
+        const ax_object *object = ax_idmap_at(&arena->objects, i);
+        if (!object) {
+            continue;
+        }
+        if (object->live) {
             live++;
             bytes += set->lists[object->list].entry_bytes;
-        } else if (object->address) {
+        } else {
             free_objects++;
             names += ax_mix(object->address);
         }
@@ -199,13 +160,14 @@ int ax_checked_check(const ax_checked *arena, ax_detail *detail)
             listed += list->entries.len + (set->policy->intrusive ? list->own.leaked : 0);
             for (uint32_t k = 0; set->stored && !set->policy->intrusive && k < list->entries.len;
                  k++) {
-                const ax_object *object = slot_of(arena, ax_ptrlist_entries(&list->entries)[k]);
-                if (!object->address || object->live || object->list != i) {
+                const uint64_t address = ax_ptrlist_entries(&list->entries)[k];
+                const ax_object *object = ax_idmap_find(&arena->objects, address);
+                if (!object || object->live || object->list != i) {
                     return ax_fail(detail, AX_ERR_CORRUPT,
                                    "a free list holds an object that is not free or not its own",
-                                   object->address, 0, 0, i);
+                                   address, 0, 0, i);
                 }
-                names -= ax_mix(object->address);
+                names -= ax_mix(address);
             }
         }
     }

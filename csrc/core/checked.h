@@ -2,17 +2,20 @@
  * a handle is found before it touches the arena: foreign addresses, double frees, stale handles,
  * wrong keys, memory that somebody still looks at.
  *
- *     address ──hash──▶ ax_object { generation, live, key, list, request_bytes, exports }
+ *     address ──map──▶ ax_object { generation, live, key, list, request_bytes, exports
+ * }
  *
- * One record for each address the arena ever handed out; the generation counts how often.
+ * One record for each address the arena ever handed out; the generation counts how often. The set
+ * must be of the real backing.
  */
 #ifndef AX_CHECKED_H
 #define AX_CHECKED_H
 
 #include "arena.h"
+#include "idmap.h"
 
 typedef struct ax_object {
-    uint64_t address; /* 0: the slot is free */
+    uint64_t address; /* the id of the slot */
     uint64_t request_bytes;
     uint32_t list;
     uint32_t key;
@@ -25,9 +28,7 @@ typedef struct ax_checked {
     ax_arenas *set; /* borrowed */
     uint32_t arena;
     uint32_t open;
-    ax_object *objects;
-    uint64_t capacity; /* a power of two, or 0 */
-    uint64_t used;
+    ax_idmap objects; /* of ax_object */
     uint64_t exports;
     uint64_t live_objects;
     uint64_t live_bytes; /* as the arena rounds them */

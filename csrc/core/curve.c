@@ -5,23 +5,32 @@
 #define NO_LIST UINT32_MAX
 #define NOTHING_YET UINT64_MAX
 
-static int take(ax_seam *books, uint64_t count, uint64_t item_bytes, void *pointer)
-{
-    uint64_t address;
-    int status = ax_seam_malloc(books, count * item_bytes, &address);
-    if (status == AX_OK) {
-        void *p = ax_at(address);
-        memset(p, 0, count * item_bytes);
-        memcpy(pointer, &p, sizeof p);
-    }
-    return status;
-}
+/* A table that is made with the curve and never grows. */
+typedef struct table {
+    void *pointer;
+    size_t items;
+    size_t item_bytes;
+} table;
 
-static void give(ax_seam *books, const void *pointer, uint64_t count, uint64_t item_bytes)
+enum { TABLES = 11 };
+
+static void tables_of(ax_curve *curve, table tables[TABLES])
 {
-    if (pointer) {
-        ax_seam_free(books, (uint64_t)(uintptr_t)pointer, count * item_bytes);
-    }
+    const size_t n = curve->thresholds;
+    const table all[TABLES] = {
+        {&curve->retain_bytes, n, sizeof(uint64_t)},
+        {&curve->m, n, sizeof(uint64_t)},
+        {&curve->capacity, n, sizeof(uint64_t)},
+        {&curve->peak, n, sizeof(uint64_t)},
+        {&curve->pops_large, n, sizeof(uint64_t)},
+        {&curve->frees_at_close, n, sizeof(uint64_t)},
+        {&curve->capacity_events, n, sizeof(uint64_t)},
+        {&curve->capacity_ns, n, sizeof(ax_u128)},
+        {&curve->grown, (n + 1) * AX_RUNGS, sizeof(uint64_t)},
+        {&curve->buffer, n * AX_RUNGS, sizeof(uint64_t)},
+        {&curve->released, (n + 1) * AX_RUNGS, sizeof(uint64_t)},
+    };
+    memcpy(tables, all, sizeof all);
 }
 
 int ax_curve_init(ax_curve *curve, const ax_ladder *ladder, uint32_t large_capacity,
@@ -32,18 +41,12 @@ int ax_curve_init(ax_curve *curve, const ax_ladder *ladder, uint32_t large_capac
     curve->books = books;
     curve->thresholds = thresholds;
     curve->free_slot = NO_LIST;
-    uint64_t n = thresholds;
-    int status = take(books, n, sizeof(uint64_t), &curve->retain_bytes);
-    status = status ? status : take(books, n, sizeof(uint64_t), &curve->m);
-    status = status ? status : take(books, n, sizeof(uint64_t), &curve->capacity);
-    status = status ? status : take(books, n, sizeof(uint64_t), &curve->peak);
-    status = status ? status : take(books, n, sizeof(uint64_t), &curve->pops_large);
-    status = status ? status : take(books, n, sizeof(uint64_t), &curve->frees_at_close);
-    status = status ? status : take(books, n, sizeof(uint64_t), &curve->capacity_events);
-    status = status ? status : take(books, n, sizeof(ax_u128), &curve->capacity_ns);
-    status = status ? status : take(books, (n + 1) * AX_RUNGS, sizeof(uint64_t), &curve->grown);
-    status = status ? status : take(books, n * AX_RUNGS, sizeof(uint64_t), &curve->buffer);
-    status = status ? status : take(books, (n + 1) * AX_RUNGS, sizeof(uint64_t), &curve->released);
+    int status = AX_OK;
+    table tables[TABLES];
+    tables_of(curve, tables);
+    for (int i = 0; i < TABLES && status == AX_OK; i++) {
+        status = ax_grow_zeroed(books, tables[i].pointer, tables[i].items, tables[i].item_bytes);
+    }
     if (status != AX_OK) {
         ax_curve_release(curve);
         return status;
@@ -71,66 +74,42 @@ void ax_curve_release(ax_curve *curve)
     if (!books) {
         return;
     }
-    uint64_t n = curve->thresholds;
-    uint64_t room = curve->lists_room;
-    give(books, curve->retain_bytes, n, sizeof(uint64_t));
-    give(books, curve->m, n, sizeof(uint64_t));
-    give(books, curve->capacity, n, sizeof(uint64_t));
-    give(books, curve->peak, n, sizeof(uint64_t));
-    give(books, curve->pops_large, n, sizeof(uint64_t));
-    give(books, curve->frees_at_close, n, sizeof(uint64_t));
-    give(books, curve->capacity_events, n, sizeof(uint64_t));
-    give(books, curve->capacity_ns, n, sizeof(ax_u128));
-    give(books, curve->grown, (n + 1) * AX_RUNGS, sizeof(uint64_t));
-    give(books, curve->buffer, n * AX_RUNGS, sizeof(uint64_t));
-    give(books, curve->released, (n + 1) * AX_RUNGS, sizeof(uint64_t));
-    give(books, curve->lists, room, sizeof(ax_curve_list));
-    give(books, curve->rung, room * n, sizeof(uint8_t));
-    give(books, curve->transitions_mark, room * n, sizeof(uint64_t));
-    give(books, curve->pops_mark, room * n, sizeof(uint64_t));
+    table tables[TABLES];
+    tables_of(curve, tables);
+    for (int i = 0; i < TABLES; i++) {
+        ax_grow_free(books, tables[i].pointer, &tables[i].items, tables[i].item_bytes);
+    }
+    ax_grow_free(books, &curve->lists, &curve->lists_room, sizeof *curve->lists);
+    ax_grow_free(books, &curve->rung, &curve->rung_room, sizeof *curve->rung);
+    ax_grow_free(books, &curve->transitions_mark, &curve->transitions_room,
+                 sizeof *curve->transitions_mark);
+    ax_grow_free(books, &curve->pops_mark, &curve->pops_room, sizeof *curve->pops_mark);
     memset(curve, 0, sizeof *curve);
 }
 
-/* The four tables of the lists grow together, or not at all. */
-static int more_lists(ax_curve *curve)
+/* Makes the four tables of the lists hold so many; where one is refused, those before it may have
+ * grown. */
+static int hold_lists(ax_curve *curve, size_t lists)
 {
-    if (curve->lists_room > UINT32_MAX / 4) {
+    ax_seam *books = curve->books;
+    if (lists > AX_MOST_LISTS) {
         return AX_ERR_OVERFLOW;
     }
-    uint64_t n = curve->thresholds;
-    uint64_t old = curve->lists_room;
-    uint64_t room = old ? old * 2 : 64;
-    ax_seam *books = curve->books;
-    ax_curve_list *lists = NULL;
-    uint8_t *rung = NULL;
-    uint64_t *transitions = NULL;
-    uint64_t *pops = NULL;
-    int status = take(books, room, sizeof *lists, &lists);
-    status = status ? status : take(books, room * n, sizeof *rung, &rung);
-    status = status ? status : take(books, room * n, sizeof *transitions, &transitions);
-    status = status ? status : take(books, room * n, sizeof *pops, &pops);
-    if (status != AX_OK) {
-        give(books, lists, room, sizeof *lists);
-        give(books, rung, room * n, sizeof *rung);
-        give(books, transitions, room * n, sizeof *transitions);
-        return status;
+    const size_t marks = lists * curve->thresholds;
+    int status =
+        ax_grow_array(books, &curve->lists, &curve->lists_room, lists, sizeof *curve->lists);
+    if (status == AX_OK) {
+        status = ax_grow_array(books, &curve->rung, &curve->rung_room, marks, sizeof *curve->rung);
     }
-    if (old) {
-        memcpy(lists, curve->lists, old * sizeof *lists);
-        memcpy(rung, curve->rung, old * n * sizeof *rung);
-        memcpy(transitions, curve->transitions_mark, old * n * sizeof *transitions);
-        memcpy(pops, curve->pops_mark, old * n * sizeof *pops);
-        give(books, curve->lists, old, sizeof *lists);
-        give(books, curve->rung, old * n, sizeof *rung);
-        give(books, curve->transitions_mark, old * n, sizeof *transitions);
-        give(books, curve->pops_mark, old * n, sizeof *pops);
+    if (status == AX_OK) {
+        status = ax_grow_array(books, &curve->transitions_mark, &curve->transitions_room, marks,
+                               sizeof *curve->transitions_mark);
     }
-    curve->lists = lists;
-    curve->rung = rung;
-    curve->transitions_mark = transitions;
-    curve->pops_mark = pops;
-    curve->lists_room = (uint32_t)room;
-    return AX_OK;
+    if (status == AX_OK) {
+        status = ax_grow_array(books, &curve->pops_mark, &curve->pops_room, marks,
+                               sizeof *curve->pops_mark);
+    }
+    return status;
 }
 
 int ax_curve_add_list(ax_curve *curve, uint32_t arena, uint32_t key, uint64_t entry_bytes,
@@ -140,11 +119,9 @@ int ax_curve_add_list(ax_curve *curve, uint32_t arena, uint32_t key, uint64_t en
     if (index != NO_LIST) {
         curve->free_slot = curve->lists[index].next_in_arena;
     } else {
-        if (curve->lists_used == curve->lists_room) {
-            int status = more_lists(curve);
-            if (status != AX_OK) {
-                return status;
-            }
+        int status = hold_lists(curve, (size_t)curve->lists_used + 1);
+        if (status != AX_OK) {
+            return status;
         }
         index = curve->lists_used++;
     }

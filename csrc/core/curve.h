@@ -33,6 +33,7 @@
 #ifndef AX_CURVE_H
 #define AX_CURVE_H
 
+#include "grow.h"
 #include "ptrlist.h"
 
 typedef unsigned __int128 ax_u128;
@@ -59,7 +60,7 @@ typedef struct ax_curve {
     ax_u128 length_ns;
     /* per threshold, index 0 is T = 0 */
     uint32_t thresholds;
-    uint32_t lists_used, lists_room, free_slot;
+    uint32_t lists_used, free_slot;
     uint64_t *retain_bytes;
     uint64_t *m;
     uint64_t *capacity; /* entries over all lists */
@@ -77,6 +78,7 @@ typedef struct ax_curve {
     uint8_t *rung;
     uint64_t *transitions_mark;
     uint64_t *pops_mark;
+    size_t lists_room, rung_room, transitions_room, pops_room; /* items */
     uint32_t large_rung; /* the lowest rung with more than large_capacity entries */
     uint64_t closed_transitions;
     const ax_ladder *ladder;

@@ -1,33 +1,41 @@
-/* grow: growable arrays behind one replaceable resize function, so that a test can make the n-th
- * call fail.
+/* grow: arrays of our own, on the seam: they are counted, and a test can refuse each of their
+ * calls.
  *
- * These arrays are the tools of whoever walks or reads a trace. They are not the memory that an
- * allocator under study asks for; that goes through the pages room and is counted.
+ * `array` is the address of any object pointer; NULL there and a capacity of 0 mean one another.
+ * The seam must be of the real backing. What an allocator under study asks for (chunks, buffers of
+ * free lists) does not belong here: its sizes are part of the design studied.
  */
 #ifndef AX_GROW_H
 #define AX_GROW_H
 
 #include <stddef.h>
 
-#include "status.h"
+#include "pages.h"
 
-/* resize(context, memory, bytes): as realloc, and bytes 0 frees and answers NULL. */
-typedef struct ax_resizer {
-    void *(*resize)(void *context, void *memory, size_t bytes);
-    void *context;
-} ax_resizer;
-
-/* The C library's realloc and free. */
-ax_resizer ax_resizer_default(void);
-
-void ax_resizer_free(const ax_resizer *resizer, void *memory);
-
-/* The capacity that follows `capacity` and holds `needed` items of `item_bytes` bytes: at least 64,
+/* The capacity that follows `capacity` and holds `needed` items of `item_bytes` bytes: at least 16,
  * then half as much again. AX_ERR_OVERFLOW where that many items have no size in bytes. */
 int ax_grow_capacity(size_t capacity, size_t needed, size_t item_bytes, size_t *out);
 
-/* Makes *array (any object pointer) hold `capacity` items; the array stays as it was on
- * AX_ERR_NOMEM. */
-int ax_grow_array(const ax_resizer *resizer, void *array, size_t capacity, size_t item_bytes);
+/* Makes *array hold exactly `wanted` items, at least one. Items beyond the old capacity are not
+ * set. On failure array and capacity are as before. */
+int ax_grow_to(ax_seam *books, void *array, size_t *capacity, size_t wanted, size_t item_bytes);
+
+/* Likewise at least `needed` items, so that adding one at a time costs a constant each. */
+static inline int ax_grow_array(ax_seam *books, void *array, size_t *capacity, size_t needed,
+                                size_t item_bytes)
+{
+    size_t grown = 0;
+    if (needed <= *capacity) {
+        return AX_OK;
+    }
+    const int status = ax_grow_capacity(*capacity, needed, item_bytes, &grown);
+    return status == AX_OK ? ax_grow_to(books, array, capacity, grown, item_bytes) : status;
+}
+
+/* A new array of `count` items of zeroes, at least one. On failure *array is as before. */
+int ax_grow_zeroed(ax_seam *books, void *array, size_t count, size_t item_bytes);
+
+/* Frees *array where there is one, and leaves NULL and 0. */
+void ax_grow_free(ax_seam *books, void *array, size_t *capacity, size_t item_bytes);
 
 #endif

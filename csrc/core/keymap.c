@@ -19,27 +19,26 @@ int ax_keymap_reserve(ax_keymap *map, ax_seam *books, ax_keymap_alive alive, con
         const ax_keymap_slot *slot = &map->slots[i];
         kept += slot->list != AX_NO_LIST && alive(owner, slot->list, slot->life);
     }
-    uint64_t capacity = 64;
+    size_t capacity = 64;
     while (capacity < 4 * (kept + 1)) {
         capacity *= 2;
     }
-    uint64_t address;
-    int status = ax_seam_malloc(books, capacity * sizeof(ax_keymap_slot), &address);
+    ax_keymap grown = {.used = kept};
+    int status = ax_grow_to(books, &grown.slots, &grown.capacity, capacity, sizeof(ax_keymap_slot));
     if (status != AX_OK) {
         return status;
     }
-    ax_keymap_slot *slots = ax_at(address);
     for (uint64_t i = 0; i < capacity; i++) {
-        slots[i] = (ax_keymap_slot){0, 0, 0, AX_NO_LIST, 0};
+        grown.slots[i] = (ax_keymap_slot){.list = AX_NO_LIST};
     }
     for (uint64_t i = 0; i < map->capacity; i++) {
         const ax_keymap_slot *slot = &map->slots[i];
         if (slot->list != AX_NO_LIST && alive(owner, slot->list, slot->life)) {
-            insert_into(slots, capacity - 1, *slot);
+            insert_into(grown.slots, capacity - 1, *slot);
         }
     }
     ax_keymap_release(map, books);
-    *map = (ax_keymap){slots, capacity, kept};
+    *map = grown;
     return AX_OK;
 }
 
@@ -51,9 +50,6 @@ void ax_keymap_insert(ax_keymap *map, uint32_t life, uint32_t key, uint64_t size
 
 void ax_keymap_release(ax_keymap *map, ax_seam *books)
 {
-    if (map->slots) {
-        ax_seam_free(books, (uint64_t)(uintptr_t)map->slots,
-                     map->capacity * sizeof(ax_keymap_slot));
-    }
+    ax_grow_free(books, &map->slots, &map->capacity, sizeof(ax_keymap_slot));
     *map = (ax_keymap){0};
 }

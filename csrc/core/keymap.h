@@ -6,7 +6,7 @@
 #ifndef AX_KEYMAP_H
 #define AX_KEYMAP_H
 
-#include "pages.h"
+#include "grow.h"
 
 #define AX_NO_LIST UINT32_MAX
 
@@ -20,7 +20,7 @@ typedef struct ax_keymap_slot {
 
 typedef struct ax_keymap {
     ax_keymap_slot *slots;
-    uint64_t capacity; /* a power of two, or 0 */
+    size_t capacity; /* a power of two, or 0 */
     uint64_t used;
 } ax_keymap;
 

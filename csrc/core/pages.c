@@ -104,6 +104,12 @@ void ax_seam_free(ax_seam *seam, uint64_t address, uint64_t bytes)
     held(seam, 0, bytes);
 }
 
+void ax_seam_hand_over(ax_seam *from, ax_seam *to, uint64_t bytes)
+{
+    held(from, 0, bytes);
+    held(to, bytes, 0);
+}
+
 int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address)
 {
     if (injected(seam, AX_CALL_MAP)) {

@@ -1,14 +1,14 @@
-/* pages: the seam to the system. Every byte an allocator holds comes through here and is counted
- * here.
+/* pages: the seam to the system. Every byte the core holds comes through here and is counted here.
  *
- *     allocator ──▶ ax_seam ──▶ AX_BACKING_REAL     malloc / realloc / free, mmap / munmap /
- * mprotect │   └──▶ AX_BACKING_MODELLED  addresses without memory: no system call at all └─ counts
- * calls and bytes, and can be told to fail the n-th call that may fail
+ *     allocator ──▶ ax_seam ──▶ AX_BACKING_REAL      malloc, realloc, free; mmap, munmap, mprotect
+ *                      │   └──▶ AX_BACKING_MODELLED  addresses without memory: no system call
+ *                      └─ counts calls and bytes; can be told to fail the n-th call that may fail
  *
  * Two twins share one struct: the malloc twin (chunks of an arena, buffers of its free lists) and
  * the page twin (map, unmap, protect). An allocator that needs memory for its own bookkeeping keeps
- * a second seam for it, so that the counts of the first are exactly the churn of the design under
- * study.
+ * a second seam for it (its books), so that the counts of the first are exactly the churn of the
+ * design under study. Whoever reads or walks traces has books only. On books, arrays grow by room
+ * `grow`.
  *
  * Addresses are uint64_t everywhere, so that a 32-bit layout can be modelled on a 64-bit machine.
  * In the modelled backing they are distinct, aligned to 16 bytes (pages: to the page) and must not
@@ -55,6 +55,9 @@ int ax_seam_malloc(ax_seam *seam, uint64_t bytes, uint64_t *address);
 int ax_seam_realloc(ax_seam *seam, uint64_t old_address, uint64_t old_bytes, uint64_t bytes,
                     uint64_t *address);
 void ax_seam_free(ax_seam *seam, uint64_t address, uint64_t bytes);
+/* Memory changes its owner: from now on it is the other seam, of the same backing, that holds and
+ * frees it. No call to the backing; nothing else is counted. */
+void ax_seam_hand_over(ax_seam *from, ax_seam *to, uint64_t bytes);
 
 /* Zeroed pages, readable and writable. bytes must be a multiple of the page size. */
 int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address);

@@ -24,6 +24,10 @@
 
 #define AX_RUNGS 128 /* rung 0 is "no buffer" */
 
+/* Lists (and arenas) are numbered in 32 bits, below this: number + 1 fits too, and so does more
+ * than one value that is none of them. */
+#define AX_MOST_LISTS (UINT32_MAX / 2)
+
 typedef struct ax_ladder {
     uint32_t header_bytes;
     uint32_t pointer_bytes;

@@ -23,45 +23,24 @@ static event load(const ax_trace_view *t, size_t i)
     return e;
 }
 
-static int hold(const ax_resizer *resizer, void *array, size_t *capacity, size_t needed,
-                size_t item_bytes)
-{
-    size_t grown;
-    if (needed <= *capacity) {
-        return AX_OK;
-    }
-    int status = ax_grow_capacity(*capacity, needed, item_bytes, &grown);
-    if (status == AX_OK) {
-        status = ax_grow_array(resizer, array, grown, item_bytes);
-    }
-    if (status == AX_OK) {
-        *capacity = grown;
-    }
-    return status;
-}
-
 static int no_room(ax_detail *detail, int status, size_t where)
 {
     return ax_fail(detail, status, NULL, 0, 0, 0, where);
 }
 
-void ax_trace_check_begin(ax_trace_check *check, const ax_trace_view *trace,
-                          const ax_resizer *resizer)
+void ax_trace_check_begin(ax_trace_check *check, const ax_trace_view *trace)
 {
-    *check =
-        (ax_trace_check){.trace = *trace, .resizer = resizer ? *resizer : ax_resizer_default()};
+    *check = (ax_trace_check){.trace = *trace};
+    ax_seam_init(&check->books, AX_BACKING_REAL);
 }
 
 void ax_trace_check_finish(ax_trace_check *check)
 {
-    ax_resizer_free(&check->resizer, check->live);
-    ax_resizer_free(&check->resizer, check->owner);
-    ax_resizer_free(&check->resizer, check->arena_of);
-    ax_idmap_free(&check->lifetime_of, &check->resizer);
-    check->live = NULL;
-    check->owner = NULL;
-    check->arena_of = NULL;
-    check->live_words = check->owner_capacity = check->lifetime_capacity = 0;
+    ax_seam *books = &check->books;
+    ax_grow_free(books, &check->live, &check->live_capacity, sizeof *check->live);
+    ax_grow_free(books, &check->owner, &check->owner_capacity, sizeof *check->owner);
+    ax_grow_free(books, &check->arena_of, &check->lifetime_capacity, sizeof *check->arena_of);
+    ax_idmap_free(&check->lifetime_of, books);
 }
 
 /* The current lifetime of an arena, which begins here if there is none. */
@@ -73,15 +52,16 @@ static int lifetime_at(ax_trace_check *check, uint32_t arena, size_t *out)
         *out = (size_t)slot->value;
         return AX_OK;
     }
-    int status = hold(&check->resizer, &check->arena_of, &check->lifetime_capacity,
-                      check->lifetimes + 1, sizeof *check->arena_of);
+    int status = ax_grow_array(&check->books, &check->arena_of, &check->lifetime_capacity,
+                               check->lifetimes + 1, sizeof *check->arena_of);
     if (status == AX_OK) {
-        status = ax_idmap_reserve(&check->lifetime_of, &check->resizer);
+        status = ax_idmap_reserve(&check->lifetime_of, sizeof(ax_idmap_slot), &check->books);
     }
     if (status == AX_OK) {
         *out = check->lifetimes++;
         check->arena_of[*out] = arena;
-        ax_idmap_add(&check->lifetime_of, id, *out);
+        ax_idmap_slot *begun = ax_idmap_add(&check->lifetime_of, id);
+        begun->value = *out;
     }
     return status;
 }
@@ -98,19 +78,19 @@ static int check_alloc(ax_trace_check *check, const event *e, size_t i, ax_detai
         return ax_fail(detail, AX_ERR_OVERFLOW, "more objects than a u32 column can number", object,
                        0, 0, i);
     }
-    const size_t words = check->live_words;
-    int status = hold(&check->resizer, &check->live, &check->live_words, (size_t)(object / 64) + 1,
-                      sizeof *check->live);
+    const size_t words = check->live_capacity;
+    int status = ax_grow_array(&check->books, &check->live, &check->live_capacity,
+                               (size_t)(object / 64) + 1, sizeof *check->live);
     if (status != AX_OK) {
         return no_room(detail, status, i);
     }
-    if (check->live_words > words) {
-        memset(check->live + words, 0, (check->live_words - words) * sizeof *check->live);
+    if (check->live_capacity > words) {
+        memset(check->live + words, 0, (check->live_capacity - words) * sizeof *check->live);
     }
     if (check->trace.arena) {
         size_t lifetime = 0;
-        status = hold(&check->resizer, &check->owner, &check->owner_capacity, (size_t)object + 1,
-                      sizeof *check->owner);
+        status = ax_grow_array(&check->books, &check->owner, &check->owner_capacity,
+                               (size_t)object + 1, sizeof *check->owner);
         if (status == AX_OK) {
             status = lifetime_at(check, e->arena, &lifetime);
         }
@@ -235,47 +215,44 @@ int ax_trace_check_step(ax_trace_check *check, size_t events, ax_detail *detail)
 int ax_trace_validate(const ax_trace_view *trace, ax_detail *detail)
 {
     ax_trace_check check;
-    ax_trace_check_begin(&check, trace, NULL);
+    ax_trace_check_begin(&check, trace);
     const int status = ax_trace_check_step(&check, trace->events, detail);
     ax_trace_check_finish(&check);
     return status;
 }
 
-void ax_trace_summary_begin(ax_trace_summary *summary, const ax_trace_view *trace,
-                            const ax_resizer *resizer)
+void ax_trace_summary_begin(ax_trace_summary *summary, const ax_trace_view *trace)
 {
     memset(summary, 0, sizeof *summary);
-    ax_trace_check_begin(&summary->check, trace, resizer);
+    ax_trace_check_begin(&summary->check, trace);
 }
 
 void ax_trace_summary_finish(ax_trace_summary *summary)
 {
-    const ax_resizer *resizer = &summary->check.resizer;
-    ax_resizer_free(resizer, summary->object_size);
-    ax_resizer_free(resizer, summary->object_thread);
-    ax_resizer_free(resizer, summary->lifetime_share);
-    summary->object_size = NULL;
-    summary->object_thread = NULL;
-    summary->lifetime_share = NULL;
-    summary->object_size_capacity = summary->object_thread_capacity = 0;
-    summary->lifetime_share_capacity = 0;
-    ax_idmap_free(&summary->sizes, resizer);
-    ax_idmap_free(&summary->threads, resizer);
-    ax_idmap_free(&summary->arenas, resizer);
-    ax_idmap_free(&summary->keys, resizer);
+    ax_seam *books = &summary->check.books;
+    ax_grow_free(books, &summary->object_size, &summary->object_size_capacity,
+                 sizeof *summary->object_size);
+    ax_grow_free(books, &summary->object_thread, &summary->object_thread_capacity,
+                 sizeof *summary->object_thread);
+    ax_grow_free(books, &summary->lifetime_share, &summary->lifetime_share_capacity,
+                 sizeof *summary->lifetime_share);
+    ax_idmap_free(&summary->sizes, books);
+    ax_idmap_free(&summary->threads, books);
+    ax_idmap_free(&summary->arenas, books);
+    ax_idmap_free(&summary->keys, books);
     ax_trace_check_finish(&summary->check);
 }
 
 /* Ids start at 0 and the map's at 1; the largest size has no successor and takes the place of 0. */
-static int count_distinct(ax_idmap *seen, const ax_resizer *resizer, uint64_t id, uint64_t *count)
+static int count_distinct(ax_idmap *seen, ax_seam *books, uint64_t id, uint64_t *count)
 {
     const uint64_t stored = id + 1 ? id + 1 : UINT64_MAX;
     if (ax_idmap_find(seen, stored)) {
         return AX_OK;
     }
-    const int status = ax_idmap_reserve(seen, resizer);
+    const int status = ax_idmap_reserve(seen, sizeof stored, books);
     if (status == AX_OK) {
-        ax_idmap_add(seen, stored, 0);
+        ax_idmap_add(seen, stored);
         *count += 1;
     }
     return status;
@@ -292,17 +269,17 @@ static int add_bytes(uint64_t *sum, uint64_t bytes, const char *what, size_t i, 
 
 static int reserve_for_alloc(ax_trace_summary *s, size_t object)
 {
-    const ax_resizer *resizer = &s->check.resizer;
-    int status = hold(resizer, &s->object_size, &s->object_size_capacity, object + 1,
-                      sizeof *s->object_size);
+    ax_seam *books = &s->check.books;
+    int status = ax_grow_array(books, &s->object_size, &s->object_size_capacity, object + 1,
+                               sizeof *s->object_size);
     if (status == AX_OK) {
-        status = hold(resizer, &s->object_thread, &s->object_thread_capacity, object + 1,
-                      sizeof *s->object_thread);
+        status = ax_grow_array(books, &s->object_thread, &s->object_thread_capacity, object + 1,
+                               sizeof *s->object_thread);
     }
     const size_t shares = s->lifetime_share_capacity;
     if (status == AX_OK) {
-        status = hold(resizer, &s->lifetime_share, &s->lifetime_share_capacity, s->check.lifetimes,
-                      sizeof *s->lifetime_share);
+        status = ax_grow_array(books, &s->lifetime_share, &s->lifetime_share_capacity,
+                               s->check.lifetimes, sizeof *s->lifetime_share);
     }
     if (status == AX_OK && s->lifetime_share_capacity > shares) {
         memset(s->lifetime_share + shares, 0,
@@ -324,7 +301,7 @@ static int add_live(ax_trace_summary *s, const event *e, size_t i, ax_detail *de
     if (status != AX_OK) {
         return status;
     }
-    status = count_distinct(&s->sizes, &s->check.resizer, size, &t->distinct_sizes);
+    status = count_distinct(&s->sizes, &s->check.books, size, &t->distinct_sizes);
     if (status != AX_OK) {
         return no_room(detail, status, i);
     }
@@ -364,13 +341,13 @@ static void remove_live(ax_trace_summary *s, const event *e)
 
 static int count_ids(ax_trace_summary *s, const event *e)
 {
-    const ax_resizer *resizer = &s->check.resizer;
-    int status = count_distinct(&s->threads, resizer, e->thread, &s->totals.threads);
+    ax_seam *books = &s->check.books;
+    int status = count_distinct(&s->threads, books, e->thread, &s->totals.threads);
     if (status == AX_OK) {
-        status = count_distinct(&s->arenas, resizer, e->arena, &s->totals.arenas);
+        status = count_distinct(&s->arenas, books, e->arena, &s->totals.arenas);
     }
     if (status == AX_OK && s->check.trace.key && e->op != AX_OP_DESTROY) {
-        status = count_distinct(&s->keys, resizer, e->key, &s->totals.keys);
+        status = count_distinct(&s->keys, books, e->key, &s->totals.keys);
     }
     return status;
 }

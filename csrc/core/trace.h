@@ -21,9 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "grow.h"
 #include "idmap.h"
-#include "status.h"
 
 enum ax_op { AX_OP_ALLOC = 0, AX_OP_FREE = 1, AX_OP_REALLOC = 2, AX_OP_DESTROY = 3, AX_OPS = 4 };
 
@@ -50,10 +48,12 @@ static inline uint64_t ax_trace_object(const ax_trace_view *t, size_t i)
  *
  *     AX_ERR_EVENT_OP      an op that does not exist
  *     AX_ERR_EVENT_ORDER   the k-th alloc does not make object k
- *     AX_ERR_EVENT_OBJECT  free or realloc of an object that was never allocated; destroy of an
- * object AX_ERR_EVENT_DEAD    free or realloc of an object that was freed or died with its arena
- *     AX_ERR_EVENT_ARENA   free or realloc in an arena that does not own the object; destroy
- * without an arena column AX_ERR_EVENT_TIME    a time before the time of the event before it
+ *     AX_ERR_EVENT_OBJECT  free or realloc of an object that was never allocated,
+ *                          destroy of an object
+ *     AX_ERR_EVENT_DEAD    free or realloc of an object that was freed or died with its arena
+ *     AX_ERR_EVENT_ARENA   free or realloc in an arena that does not own the object,
+ *                          destroy without an arena column
+ *     AX_ERR_EVENT_TIME    a time before the time of the event before it
  *     AX_ERR_OVERFLOW      more objects than a u32 object column can number
  *
  * A destroy of an arena in which nothing lives is allowed: making an arena is not an event, so an
@@ -64,17 +64,16 @@ static inline uint64_t ax_trace_object(const ax_trace_view *t, size_t i)
  * lifetime of its arena; a destroy ends the lifetime, so that it costs the same however many
  * objects die with it:
  *
- *     owner[object] -> lifetime      arena_of[lifetime] -> arena      lifetimes[arena] -> the
- * current one
+ *     owner[object] -> lifetime    arena_of[lifetime] -> arena    lifetime_of[arena] -> the current
  */
 typedef struct ax_trace_check {
     ax_trace_view trace;
-    ax_resizer resizer;
+    ax_seam books;    /* its own; a summary has no other */
     size_t next;      /* events before this one are checked */
     uint64_t objects; /* allocated so far */
     uint64_t last_time_ns;
     uint64_t *live; /* a bit an object: not freed (its arena may have ended) */
-    size_t live_words;
+    size_t live_capacity;
     size_t *owner;
     size_t owner_capacity;
     uint32_t *arena_of;
@@ -83,9 +82,7 @@ typedef struct ax_trace_check {
     ax_idmap lifetime_of; /* arena + 1 -> its current lifetime */
 } ax_trace_check;
 
-/* The default resizer where `resizer` is NULL. */
-void ax_trace_check_begin(ax_trace_check *check, const ax_trace_view *trace,
-                          const ax_resizer *resizer);
+void ax_trace_check_begin(ax_trace_check *check, const ax_trace_view *trace);
 
 /* Checks at most `events` further events. After a refusal `next` is the event refused, and a
  * further step answers the same; after AX_ERR_NOMEM it may succeed. */
@@ -132,15 +129,14 @@ typedef struct ax_trace_summary {
         uint64_t objects;
     } *lifetime_share; /* what lives in each lifetime of an arena */
     size_t lifetime_share_capacity;
-    ax_idmap sizes;
+    ax_idmap sizes; /* this and the next three are sets */
     ax_idmap threads;
     ax_idmap arenas;
     ax_idmap keys;
     int refused;
 } ax_trace_summary;
 
-void ax_trace_summary_begin(ax_trace_summary *summary, const ax_trace_view *trace,
-                            const ax_resizer *resizer);
+void ax_trace_summary_begin(ax_trace_summary *summary, const ax_trace_view *trace);
 
 /* As ax_trace_check_step; and AX_ERR_OVERFLOW where a sum of sizes does not fit 64 bits. After any
  * refusal the totals are of no use, and a further step answers AX_ERR_STATE. */

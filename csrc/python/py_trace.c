@@ -59,33 +59,39 @@ static int put_number(PyObject *dict, const char *key, uint64_t value)
  */
 
 typedef struct column_object {
-    PyObject_HEAD void *memory; /* from ax_resizer_default */
+    PyObject_HEAD ax_seam books; /* that holds the memory */
+    void *memory;
+    size_t capacity; /* items */
     Py_ssize_t events;
     Py_ssize_t itemsize;
     const char *format;
 } column_object;
 
-/* Takes *memory and leaves NULL there; where it fails, the memory stays with the caller. */
-static PyObject *column_of(module_state *state, void **memory, size_t events, size_t itemsize,
-                           const char *format)
+/* Takes what the pointer at `slot` points to; where it fails, that stays with the reader. */
+static PyObject *column_of(module_state *state, ax_seam *books, void *slot, size_t *capacity,
+                           size_t events, size_t itemsize, const char *format)
 {
+    void *const none = NULL;
     column_object *self = alloc_object((PyTypeObject *)state->Column_type);
     if (!self) {
         return NULL;
     }
-    self->memory = *memory;
+    ax_seam_init(&self->books, AX_BACKING_REAL);
+    ax_seam_hand_over(books, &self->books, *capacity * itemsize);
+    memcpy(&self->memory, slot, sizeof self->memory);
+    memcpy(slot, &none, sizeof none);
+    self->capacity = *capacity;
+    *capacity = 0;
     self->events = (Py_ssize_t)events;
     self->itemsize = (Py_ssize_t)itemsize;
     self->format = format;
-    *memory = NULL;
     return (PyObject *)self;
 }
 
 static void column_dealloc(PyObject *op)
 {
     column_object *self = (column_object *)op;
-    const ax_resizer resizer = ax_resizer_default();
-    ax_resizer_free(&resizer, self->memory);
+    ax_grow_free(&self->books, &self->memory, &self->capacity, (size_t)self->itemsize);
     free_object(op);
 }
 
@@ -174,7 +180,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!self) {
         return NULL;
     }
-    ax_reader_begin(&self->reader, format, skip, NULL);
+    ax_reader_begin(&self->reader, format, skip);
     return (PyObject *)self;
 }
 
@@ -219,41 +225,40 @@ static PyObject *reader_finish(PyObject *op, PyObject *unused)
     return result;
 }
 
-static int put_column(module_state *state, PyObject *dict, const char *name, void *slot,
-                      size_t events, size_t itemsize, const char *format, int present)
-{
-    void *memory;
-    if (!present) {
-        return put(dict, name, Py_NewRef(Py_None));
-    }
-    memcpy(&memory, slot, sizeof memory);
-    PyObject *made = column_of(state, &memory, events, itemsize, format);
-    memcpy(slot, &memory, sizeof memory);
-    return put(dict, name, made);
-}
-
 static PyObject *take_columns(reader_object *self)
 {
     module_state *state = axpy_state_of_type(Py_TYPE((PyObject *)self));
     ax_read_columns *c = &self->reader.columns;
-    const size_t n = c->events;
+    const struct {
+        const char *name;
+        void *slot;
+        size_t *capacity;
+        size_t itemsize;
+        const char *format;
+        int present;
+    } columns[] = {
+        {"op", &c->op, &c->capacity.op, sizeof *c->op, "B", 1},
+        {"object", &c->object, &c->capacity.object, sizeof *c->object, "I", 1},
+        {"size_bytes", &c->size_bytes, &c->capacity.size_bytes, sizeof *c->size_bytes, "Q", 1},
+        {"thread", &c->thread, &c->capacity.thread, sizeof *c->thread, "I", c->thread != NULL},
+        {"time_ns", &c->time_ns, &c->capacity.time_ns, sizeof *c->time_ns, "Q", c->time_ns != NULL},
+        {"align_log2", &c->align_log2, &c->capacity.align_log2, sizeof *c->align_log2, "B",
+         c->align_log2 != NULL},
+    };
     PyObject *dict = state ? PyDict_New() : NULL;
     if (!dict) {
         return NULL;
     }
     self->taken = 1;
-    if (put_column(state, dict, "op", &c->op, n, sizeof *c->op, "B", 1) < 0 ||
-        put_column(state, dict, "object", &c->object, n, sizeof *c->object, "I", 1) < 0 ||
-        put_column(state, dict, "size_bytes", &c->size_bytes, n, sizeof *c->size_bytes, "Q", 1) <
-            0 ||
-        put_column(state, dict, "thread", &c->thread, n, sizeof *c->thread, "I",
-                   c->thread != NULL) < 0 ||
-        put_column(state, dict, "time_ns", &c->time_ns, n, sizeof *c->time_ns, "Q",
-                   c->time_ns != NULL) < 0 ||
-        put_column(state, dict, "align_log2", &c->align_log2, n, sizeof *c->align_log2, "B",
-                   c->align_log2 != NULL) < 0) {
-        Py_DECREF(dict);
-        return NULL;
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        PyObject *made = columns[i].present ? column_of(state, &self->reader.books, columns[i].slot,
+                                                        columns[i].capacity, c->events,
+                                                        columns[i].itemsize, columns[i].format)
+                                            : Py_NewRef(Py_None);
+        if (put(dict, columns[i].name, made) < 0) {
+            Py_DECREF(dict);
+            return NULL;
+        }
     }
     return dict;
 }
@@ -480,7 +485,7 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs, 
         Py_DECREF(self);
         return NULL;
     }
-    ax_trace_summary_begin(&self->summary, &view, NULL);
+    ax_trace_summary_begin(&self->summary, &view);
     self->summarises = summarises;
     self->begun = 1;
     return (PyObject *)self;

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../core/grow.h"
-
 static unsigned long check_passed, check_failed;
 
 #define CHECK(condition)                                                            \
@@ -25,25 +23,6 @@ static inline int check_report(void)
 {
     printf("%lu passed, %lu failed\n", check_passed, check_failed);
     return check_failed != 0;
-}
-
-/* A resizer whose n-th call that asks for memory fails (n from 1; 0: none does). */
-typedef struct failing_resizer {
-    unsigned long calls;
-    unsigned long fail_at;
-} failing_resizer;
-
-static inline void *failing_resize(void *context, void *memory, size_t bytes)
-{
-    failing_resizer *state = context;
-    if (bytes == 0) {
-        free(memory);
-        return NULL;
-    }
-    if (++state->calls == state->fail_at) {
-        return NULL;
-    }
-    return realloc(memory, bytes);
 }
 
 /* The same numbers in every run: what fails once can be looked at again. */

@@ -378,8 +378,9 @@ static void test_corruption(void)
     ax_object *live = NULL;
     CHECK(ax_checked_find(a, t.address, t.generation, &live, NULL) == AX_OK);
     ax_object *dead = NULL;
-    for (uint64_t i = 0; i < a->capacity; i++) {
-        dead = a->objects[i].address == gone.address ? &a->objects[i] : dead;
+    for (size_t i = 0; i < a->objects.capacity; i++) {
+        ax_object *object = ax_idmap_at(&a->objects, i);
+        dead = object && object->address == gone.address ? object : dead;
     }
     static const char listed[] = "a free list holds an object that is not free or not its own";
     DEMAND(dead->live, 1, listed);

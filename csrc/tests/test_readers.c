@@ -5,20 +5,45 @@
 
 #include "../core/readers/reader.h"
 
-static int read_all(ax_reader *reader, int format, int skip, const char *text, size_t length,
-                    size_t chunk, const ax_resizer *resizer)
+/* Feeds all of it to a reader that was just begun. */
+static int feed_all(ax_reader *reader, const char *text, size_t length, size_t chunk)
 {
-    int status = ax_reader_begin(reader, format, skip, resizer);
+    int status = AX_OK;
     for (size_t at = 0; at < length && status == AX_OK; at += chunk) {
         status = ax_reader_feed(reader, text + at, length - at < chunk ? length - at : chunk);
     }
     return status == AX_OK ? ax_reader_finish(reader) : status;
 }
 
+static int read_all(ax_reader *reader, int format, int skip, const char *text, size_t length,
+                    size_t chunk)
+{
+    const int status = ax_reader_begin(reader, format, skip);
+    return status == AX_OK ? feed_all(reader, text, length, chunk) : status;
+}
+
 static int read_text(ax_reader *reader, int format, int skip, const char *text)
 {
     const size_t length = strlen(text);
-    return read_all(reader, format, skip, text, length, length + 1, NULL);
+    return read_all(reader, format, skip, text, length, length + 1);
+}
+
+/* Frees it, and holds its books to what was freed. */
+static void release(ax_reader *reader)
+{
+    ax_reader_free(reader);
+    CHECK(reader->books.bytes_held == 0);
+    CHECK(reader->books.calls[AX_CALL_MALLOC] == reader->books.calls[AX_CALL_FREE]);
+}
+
+/* The bytes of columns that are as long as they are. */
+static uint64_t column_bytes(const ax_reader *reader)
+{
+    const ax_read_columns *c = &reader->columns;
+    return c->events *
+           (sizeof *c->op + sizeof *c->object + sizeof *c->size_bytes +
+            (c->thread ? sizeof *c->thread : 0) + (c->time_ns ? sizeof *c->time_ns : 0) +
+            (c->align_log2 ? sizeof *c->align_log2 : 0));
 }
 
 /* The columns are those of a valid trace. */
@@ -60,7 +85,7 @@ static void test_aosp(void)
     static const uint8_t align[] = {0, 0, 5, 0, 0, 0, 0, 0, 0};
     for (size_t chunk = 1; chunk < sizeof aosp_text; chunk++) {
         ax_reader r;
-        CHECK(read_all(&r, AX_READ_AOSP, 0, aosp_text, sizeof aosp_text - 1, chunk, NULL) == AX_OK);
+        CHECK(read_all(&r, AX_READ_AOSP, 0, aosp_text, sizeof aosp_text - 1, chunk) == AX_OK);
         CHECK(r.columns.events == 9);
         CHECK(memcmp(r.columns.op, op, sizeof op) == 0);
         CHECK(memcmp(r.columns.object, object, sizeof object) == 0);
@@ -80,7 +105,7 @@ static void test_aosp(void)
         CHECK(is_valid(&r));
         CHECK(ax_reader_feed(&r, "x", 1) == AX_ERR_STATE);
         CHECK(ax_reader_finish(&r) == AX_ERR_STATE);
-        ax_reader_free(&r);
+        release(&r);
     }
 }
 
@@ -97,7 +122,7 @@ static void test_aosp_times(void)
           r.columns.time_ns[2] == 140);
     CHECK(r.counts[AX_READ_TIMES_RAISED] == 1);
     CHECK(is_valid(&r));
-    ax_reader_free(&r);
+    release(&r);
 }
 
 static const char mtrace_text[] = "= Start\n"
@@ -121,8 +146,7 @@ static void test_mtrace(void)
     static const uint64_t size[] = {10, 100000, 0, 0, 0};
     for (size_t chunk = 1; chunk < sizeof mtrace_text; chunk++) {
         ax_reader r;
-        CHECK(read_all(&r, AX_READ_MTRACE, 0, mtrace_text, sizeof mtrace_text - 1, chunk, NULL) ==
-              AX_OK);
+        CHECK(read_all(&r, AX_READ_MTRACE, 0, mtrace_text, sizeof mtrace_text - 1, chunk) == AX_OK);
         CHECK(r.columns.events == 5);
         CHECK(memcmp(r.columns.op, op, sizeof op) == 0);
         CHECK(memcmp(r.columns.object, object, sizeof object) == 0);
@@ -132,7 +156,7 @@ static void test_mtrace(void)
         CHECK(r.counts[AX_READ_FAILED_REALLOCS] == 1);
         CHECK(r.counts[AX_READ_LINES_AFTER_END] == 1);
         CHECK(is_valid(&r));
-        ax_reader_free(&r);
+        release(&r);
     }
 }
 
@@ -148,13 +172,13 @@ static void refuses(int format, const char *text, int status, enum ax_read_count
     CHECK(r.detail.where == line && r.detail.what != NULL);
     CHECK(ax_reader_feed(&r, "\n", 1) == AX_ERR_STATE);
     CHECK(ax_reader_finish(&r) == AX_ERR_STATE);
-    ax_reader_free(&r);
+    release(&r);
     CHECK(read_text(&r, format, 1, text) == AX_OK);
     for (int i = AX_DROPPED_SYNTAX; i < AX_READ_COUNTS; i++) {
         CHECK(r.counts[i] == (i == (int)kind));
     }
     CHECK(is_valid(&r));
-    ax_reader_free(&r);
+    release(&r);
 }
 
 static void test_refusals(void)
@@ -232,8 +256,8 @@ static void test_refusals(void)
     refuses(AX_READ_MTRACE, "+ 0x10 5\n< 0x10", AX_ERR_SYNTAX, AX_DROPPED_REALLOC_UNPAIRED);
     refuses(AX_READ_MTRACE, "= Start\n- 0x10", AX_ERR_EVENT_OBJECT, AX_DROPPED_FREE_OF_UNKNOWN);
     ax_reader r;
-    CHECK(ax_reader_begin(&r, AX_READ_FORMATS, 0, NULL) == AX_ERR_RANGE);
-    CHECK(ax_reader_begin(&r, -1, 0, NULL) == AX_ERR_RANGE);
+    CHECK(ax_reader_begin(&r, AX_READ_FORMATS, 0) == AX_ERR_RANGE);
+    CHECK(ax_reader_begin(&r, -1, 0) == AX_ERR_RANGE);
 }
 
 static void test_excerpt(void)
@@ -242,13 +266,13 @@ static void test_excerpt(void)
     char text[300];
     CHECK(read_text(&r, AX_READ_AOSP, 0, "1: malloc 0x10 5\n1: \x01\xff ok") == AX_ERR_SYNTAX);
     CHECK(strcmp(r.excerpt, "1: ?? ok") == 0);
-    ax_reader_free(&r);
+    release(&r);
     memset(text, 'y', sizeof text);
     text[sizeof text - 1] = 0;
     CHECK(read_text(&r, AX_READ_AOSP, 0, text) == AX_ERR_SYNTAX);
     CHECK(strlen(r.excerpt) == AX_EXCERPT_BYTES);
     CHECK(strcmp(r.excerpt + AX_EXCERPT_BYTES - 4, "y...") == 0);
-    ax_reader_free(&r);
+    release(&r);
 }
 
 /* Lines around the limit, the end of the line in the same chunk or not. */
@@ -271,28 +295,28 @@ static void test_long_lines(void)
             memcpy(text + n, "1: malloc 0x20 6", 16);
             n += 16;
             ax_reader r;
-            CHECK(read_all(&r, AX_READ_AOSP, 1, text, n, chunk, NULL) == AX_OK);
+            CHECK(read_all(&r, AX_READ_AOSP, 1, text, n, chunk) == AX_OK);
             CHECK(r.counts[AX_DROPPED_SYNTAX] == (extra > 0));
             CHECK(r.columns.events == (extra > 0 ? 1 : 2));
             CHECK(r.counts[AX_READ_LINES] == 2);
-            ax_reader_free(&r);
-            CHECK(read_all(&r, AX_READ_AOSP, 0, text, n, chunk, NULL) ==
+            release(&r);
+            CHECK(read_all(&r, AX_READ_AOSP, 0, text, n, chunk) ==
                   (extra > 0 ? AX_ERR_SYNTAX : AX_OK));
             CHECK(extra == 0 || r.detail.where == 1);
-            ax_reader_free(&r);
+            release(&r);
         }
     }
     /* A line without end is refused before it is fed as a whole. */
     ax_reader r;
     memset(text, 'z', sizeof text);
-    ax_reader_begin(&r, AX_READ_MTRACE, 0, NULL);
+    ax_reader_begin(&r, AX_READ_MTRACE, 0);
     int status = AX_OK;
     size_t fed = 0;
     for (; status == AX_OK && fed < 10000; fed++) {
         status = ax_reader_feed(&r, text, 100);
     }
     CHECK(status == AX_ERR_SYNTAX && fed * 100 < AX_LINE_BYTES + 200);
-    ax_reader_free(&r);
+    release(&r);
 }
 
 /* `lines` lines: allocations with alignments and times, threads enough to grow everything. */
@@ -311,22 +335,54 @@ static size_t make_text(char *text, size_t room, int lines)
 static void test_failing_memory(void)
 {
     static char text[40000];
-    failing_resizer state = {0};
-    const ax_resizer resizer = {failing_resize, &state};
     const size_t length = make_text(text, sizeof text, 500);
-    int refused = AX_ERR_NOMEM;
-    for (unsigned long n = 1; refused == AX_ERR_NOMEM; n++) {
-        ax_reader r;
-        state = (failing_resizer){0, n};
-        refused = read_all(&r, AX_READ_AOSP, 0, text, length, 777, &resizer);
-        /* Where giving back room fails, the columns stay larger: no error. */
-        CHECK(refused == AX_ERR_NOMEM || (refused == AX_OK && r.columns.events == 500));
-        if (refused == AX_ERR_NOMEM) {
+    ax_reader r;
+    CHECK(read_all(&r, AX_READ_AOSP, 0, text, length, 777) == AX_OK);
+    const uint64_t attempts = r.books.attempts;
+    CHECK(attempts > 40 && r.books.bytes_held > column_bytes(&r));
+    release(&r);
+    uint64_t refused = 0;
+    for (uint64_t n = 1; n <= attempts; n++) {
+        CHECK(ax_reader_begin(&r, AX_READ_AOSP, 0) == AX_OK);
+        r.books.fail_at = n;
+        const int status = feed_all(&r, text, length, 777);
+        CHECK(r.books.failed[AX_CALL_MALLOC] + r.books.failed[AX_CALL_REALLOC] == 1);
+        if (status == AX_ERR_NOMEM) {
             CHECK(ax_reader_feed(&r, text, length) == AX_ERR_STATE);
+            refused++;
+        } else {
+            /* Giving back room failed: the column stays larger, which is no error. */
+            CHECK(status == AX_OK && r.columns.events == 500 && n > attempts - 6);
         }
-        ax_reader_free(&r);
+        release(&r);
     }
-    CHECK(state.calls > 20);
+    CHECK(refused == attempts - 6);
+}
+
+/* What outlives the reading is the columns, as long as they are, and who has them may free them. */
+static void test_memory_at_the_end(void)
+{
+    static char text[40000];
+    const size_t length = make_text(text, sizeof text, 500);
+    ax_reader r;
+    ax_seam other;
+    ax_seam_init(&other, AX_BACKING_REAL);
+    CHECK(read_all(&r, AX_READ_AOSP, 0, text, length, 777) == AX_OK);
+    CHECK(r.carry == NULL && r.live.slots == NULL);
+    CHECK(r.books.bytes_held == column_bytes(&r) + r.tids_capacity * sizeof *r.tids +
+                                    r.threads.capacity * r.threads.slot_bytes);
+    const uint64_t held = r.books.bytes_held;
+    uint64_t *sizes = r.columns.size_bytes;
+    size_t capacity = r.columns.capacity.size_bytes;
+    CHECK(capacity == 500);
+    ax_seam_hand_over(&r.books, &other, capacity * sizeof *sizes);
+    r.columns.size_bytes = NULL;
+    r.columns.capacity.size_bytes = 0;
+    CHECK(r.books.bytes_held + other.bytes_held == held && other.bytes_held == 500 * 8);
+    ax_reader_free(&r);
+    CHECK(r.books.bytes_held == 0 && sizes[499] == 499);
+    ax_grow_free(&other, &sizes, &capacity, sizeof *sizes);
+    CHECK(other.bytes_held == 0 && other.calls[AX_CALL_FREE] == 1 && sizes == NULL);
 }
 
 /* Text with bytes changed, removed and doubled: never more than a refusal, the same in any chunks,
@@ -349,21 +405,21 @@ static void test_mutated(int format, const char *text, size_t length, uint64_t r
         }
         ax_reader one, other;
         const size_t chunk = 1 + next_random(&random) % 40;
-        CHECK(read_all(&one, format, 1, mutated, n, n + 1, NULL) == AX_OK);
-        CHECK(read_all(&other, format, 1, mutated, n, chunk, NULL) == AX_OK);
+        CHECK(read_all(&one, format, 1, mutated, n, n + 1) == AX_OK);
+        CHECK(read_all(&other, format, 1, mutated, n, chunk) == AX_OK);
         CHECK(is_valid(&one));
         CHECK(memcmp(one.counts, other.counts, sizeof one.counts) == 0);
         CHECK(one.columns.events == other.columns.events);
         CHECK(one.columns.events == 0 ||
               memcmp(one.columns.op, other.columns.op, one.columns.events) == 0);
-        ax_reader_free(&one);
-        ax_reader_free(&other);
-        const int status = read_all(&one, format, 0, mutated, n, n + 1, NULL);
-        CHECK(read_all(&other, format, 0, mutated, n, chunk, NULL) == status);
+        release(&one);
+        release(&other);
+        const int status = read_all(&one, format, 0, mutated, n, n + 1);
+        CHECK(read_all(&other, format, 0, mutated, n, chunk) == status);
         CHECK(one.detail.where == other.detail.where);
         CHECK(strcmp(one.excerpt, other.excerpt) == 0);
-        ax_reader_free(&one);
-        ax_reader_free(&other);
+        release(&one);
+        release(&other);
     }
 }
 
@@ -376,6 +432,7 @@ int main(void)
     test_excerpt();
     test_long_lines();
     test_failing_memory();
+    test_memory_at_the_end();
     test_mutated(AX_READ_AOSP, aosp_text, sizeof aosp_text - 1, 3);
     test_mutated(AX_READ_MTRACE, mtrace_text, sizeof mtrace_text - 1, 4);
     CHECK(ax_read_count_name(-1) == NULL && ax_read_count_name(AX_READ_COUNTS) == NULL);

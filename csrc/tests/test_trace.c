@@ -1,9 +1,8 @@
-/* trace and what it stands on: every rule of the check, the totals, the id map, failing memory. */
+/* trace and what it stands on: every rule of the check, the totals, failing memory. */
 #include "check.h"
 
 #include <string.h>
 
-#include "../core/idmap.h"
 #include "../core/trace.h"
 
 enum { A = AX_OP_ALLOC, F = AX_OP_FREE, R = AX_OP_REALLOC, D = AX_OP_DESTROY };
@@ -30,7 +29,7 @@ static void expect(const ax_trace_view *view, int status, uint64_t where, uint64
     }
     /* The summary walks by the same rules. */
     ax_trace_summary summary;
-    ax_trace_summary_begin(&summary, view, NULL);
+    ax_trace_summary_begin(&summary, view);
     CHECK(ax_trace_summary_step(&summary, SIZE_MAX, &detail) == status);
     if (status != AX_OK) {
         CHECK(ax_trace_summary_step(&summary, 1, &detail) == AX_ERR_STATE);
@@ -118,7 +117,7 @@ static void test_totals(void)
     for (size_t step = 1; step <= v.events; step++) {
         ax_trace_summary s;
         ax_detail detail;
-        ax_trace_summary_begin(&s, &v, NULL);
+        ax_trace_summary_begin(&s, &v);
         while (s.check.next < v.events) {
             CHECK(ax_trace_summary_step(&s, step, &detail) == AX_OK);
         }
@@ -143,13 +142,13 @@ static void test_sums_that_overflow(void)
     ax_trace_summary s;
     ax_trace_view v = view_of(2, (uint8_t[]){A, A}, (uint32_t[]){0, 1}, (uint64_t[]){half, half});
     CHECK(ax_trace_validate(&v, &detail) == AX_OK);
-    ax_trace_summary_begin(&s, &v, NULL);
+    ax_trace_summary_begin(&s, &v);
     CHECK(ax_trace_summary_step(&s, SIZE_MAX, &detail) == AX_ERR_OVERFLOW);
     CHECK(detail.where == 1 && detail.value == half);
     ax_trace_summary_finish(&s);
     /* Never live together, but allocated in all. */
     v = view_of(3, (uint8_t[]){A, F, A}, (uint32_t[]){0, 0, 1}, (uint64_t[]){half, 0, half});
-    ax_trace_summary_begin(&s, &v, NULL);
+    ax_trace_summary_begin(&s, &v);
     CHECK(ax_trace_summary_step(&s, SIZE_MAX, &detail) == AX_ERR_OVERFLOW);
     CHECK(detail.where == 2);
     ax_trace_summary_finish(&s);
@@ -210,79 +209,38 @@ static void test_failing_memory(void)
 {
     static large_trace t;
     make_large(&t);
-    failing_resizer state = {0};
-    const ax_resizer resizer = {failing_resize, &state};
+    ax_trace_check check;
+    ax_trace_check_begin(&check, &t.view);
     ax_detail detail;
-    int status = AX_ERR_NOMEM;
-    for (unsigned long n = 1; status == AX_ERR_NOMEM; n++) {
-        ax_trace_check check;
-        state = (failing_resizer){0, n};
-        ax_trace_check_begin(&check, &t.view, &resizer);
-        status = ax_trace_check_step(&check, LARGE, &detail);
-        CHECK(status == AX_OK || status == AX_ERR_NOMEM);
+    CHECK(ax_trace_check_step(&check, LARGE, &detail) == AX_OK);
+    uint64_t attempts = check.books.attempts;
+    CHECK(attempts > 20);
+    ax_trace_check_finish(&check);
+    CHECK(check.books.bytes_held == 0);
+    for (uint64_t n = 1; n <= attempts; n++) {
+        ax_trace_check_begin(&check, &t.view);
+        check.books.fail_at = n;
+        CHECK(ax_trace_check_step(&check, LARGE, &detail) == AX_ERR_NOMEM);
         /* A check goes on where it stood. */
         CHECK(ax_trace_check_step(&check, LARGE, &detail) == AX_OK);
         CHECK(check.next == LARGE);
         ax_trace_check_finish(&check);
+        CHECK(check.books.bytes_held == 0);
     }
-    status = AX_ERR_NOMEM;
-    for (unsigned long n = 1; status == AX_ERR_NOMEM; n++) {
-        ax_trace_summary summary;
-        state = (failing_resizer){0, n};
-        ax_trace_summary_begin(&summary, &t.view, &resizer);
-        status = ax_trace_summary_step(&summary, LARGE, &detail);
-        CHECK(status == AX_OK || status == AX_ERR_NOMEM);
+    ax_trace_summary summary;
+    ax_trace_summary_begin(&summary, &t.view);
+    CHECK(ax_trace_summary_step(&summary, LARGE, &detail) == AX_OK);
+    attempts = summary.check.books.attempts;
+    ax_trace_summary_finish(&summary);
+    CHECK(summary.check.books.bytes_held == 0);
+    for (uint64_t n = 1; n <= attempts; n++) {
+        ax_trace_summary_begin(&summary, &t.view);
+        summary.check.books.fail_at = n;
+        CHECK(ax_trace_summary_step(&summary, LARGE, &detail) == AX_ERR_NOMEM);
+        CHECK(ax_trace_summary_step(&summary, LARGE, &detail) == AX_ERR_STATE);
         ax_trace_summary_finish(&summary);
+        CHECK(summary.check.books.bytes_held == 0);
     }
-}
-
-static void test_idmap(void)
-{
-    enum { IDS = 3000, ROUNDS = 200000 };
-    static uint64_t ids[IDS], values[IDS];
-    static uint8_t stored[IDS];
-    const ax_resizer resizer = ax_resizer_default();
-    ax_idmap map = {0};
-    uint64_t random = 2;
-    size_t used = 0;
-    int wrong = 0;
-    for (size_t i = 0; i < IDS; i++) {
-        /* A third like addresses side by side, a third small, a third anything. */
-        ids[i] = i % 3 == 0 ? 0x7f0000000000 + 16 * i : i % 3 == 1 ? i + 1 : next_random(&random);
-    }
-    CHECK(ax_idmap_find(&map, 5) == NULL);
-    for (size_t round = 0; round < ROUNDS; round++) {
-        const uint64_t r = next_random(&random);
-        const size_t i = (size_t)(r >> 16) % IDS;
-        ax_idmap_slot *slot = ax_idmap_find(&map, ids[i]);
-        wrong += (slot != NULL) != stored[i] || (slot && slot->value != values[i]);
-        if (slot && r % 2) {
-            ax_idmap_remove(&map, slot);
-            stored[i] = 0;
-            used--;
-        } else if (!slot) {
-            wrong += ax_idmap_reserve(&map, &resizer) != AX_OK;
-            ax_idmap_add(&map, ids[i], r);
-            values[i] = r;
-            stored[i] = 1;
-            used++;
-        }
-    }
-    CHECK(wrong == 0);
-    CHECK(map.used == used);
-    CHECK(ax_idmap_find(&map, 0) == NULL);
-    ax_idmap_free(&map, &resizer);
-}
-
-static void test_grow(void)
-{
-    size_t capacity = 0;
-    CHECK(ax_grow_capacity(0, 1, 8, &capacity) == AX_OK && capacity == 64);
-    CHECK(ax_grow_capacity(64, 65, 8, &capacity) == AX_OK && capacity == 96);
-    CHECK(ax_grow_capacity(64, 1000, 8, &capacity) == AX_OK && capacity == 1000);
-    CHECK(ax_grow_capacity(64, SIZE_MAX / 8, 8, &capacity) == AX_ERR_OVERFLOW);
-    CHECK(ax_grow_capacity(SIZE_MAX / 20, SIZE_MAX / 18, 8, &capacity) == AX_OK);
-    CHECK(capacity <= SIZE_MAX / 16 && capacity >= SIZE_MAX / 18);
 }
 
 int main(void)
@@ -293,7 +251,5 @@ int main(void)
     test_totals();
     test_sums_that_overflow();
     test_failing_memory();
-    test_idmap();
-    test_grow();
     return check_report();
 }

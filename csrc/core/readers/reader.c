@@ -26,10 +26,10 @@ const char *ax_read_count_name(int count)
     return count >= 0 && count < AX_READ_COUNTS ? names[count] : NULL;
 }
 
-int ax_reader_begin(ax_reader *reader, int format, int skip, const ax_resizer *resizer)
+int ax_reader_begin(ax_reader *reader, int format, int skip)
 {
     memset(reader, 0, sizeof *reader);
-    reader->resizer = resizer ? *resizer : ax_resizer_default();
+    ax_seam_init(&reader->books, AX_BACKING_REAL);
     if (format < 0 || format >= AX_READ_FORMATS) {
         return ax_fail(&reader->detail, AX_ERR_RANGE, "format", (uint64_t)format, 0,
                        AX_READ_FORMATS - 1, 0);
@@ -41,23 +41,49 @@ int ax_reader_begin(ax_reader *reader, int format, int skip, const ax_resizer *r
     return AX_OK;
 }
 
+/* A column, as it is grown and freed. */
+typedef struct column {
+    void *array;
+    size_t *capacity;
+    size_t item_bytes;
+    int wanted; /* known so far to be needed */
+} column;
+
+enum { ALIGN_LOG2 = 5, COLUMNS = 6 };
+
+static void columns_of(ax_reader *reader, column columns[COLUMNS])
+{
+    ax_read_columns *c = &reader->columns;
+    const column all[COLUMNS] = {
+        {&c->op, &c->capacity.op, sizeof *c->op, 1},
+        {&c->object, &c->capacity.object, sizeof *c->object, 1},
+        {&c->size_bytes, &c->capacity.size_bytes, sizeof *c->size_bytes, 1},
+        {&c->thread, &c->capacity.thread, sizeof *c->thread, reader->format == AX_READ_AOSP},
+        {&c->time_ns, &c->capacity.time_ns, sizeof *c->time_ns, reader->timed == 1},
+        [ALIGN_LOG2] = {&c->align_log2, &c->capacity.align_log2, sizeof *c->align_log2,
+                        c->align_log2 != NULL},
+    };
+    memcpy(columns, all, sizeof all);
+}
+
+static void free_carry(ax_reader *reader)
+{
+    ax_grow_free(&reader->books, &reader->carry, &reader->carry_capacity, 1);
+}
+
 void ax_reader_free(ax_reader *reader)
 {
-    const ax_resizer *resizer = &reader->resizer;
-    ax_read_columns *c = &reader->columns;
-    ax_resizer_free(resizer, c->op);
-    ax_resizer_free(resizer, c->object);
-    ax_resizer_free(resizer, c->size_bytes);
-    ax_resizer_free(resizer, c->thread);
-    ax_resizer_free(resizer, c->time_ns);
-    ax_resizer_free(resizer, c->align_log2);
-    ax_resizer_free(resizer, reader->tids);
-    ax_resizer_free(resizer, reader->carry);
-    ax_idmap_free(&reader->live, resizer);
-    ax_idmap_free(&reader->threads, resizer);
-    *c = (ax_read_columns){0};
-    reader->tids = NULL;
-    reader->carry = NULL;
+    ax_seam *books = &reader->books;
+    column columns[COLUMNS];
+    columns_of(reader, columns);
+    for (int i = 0; i < COLUMNS; i++) {
+        ax_grow_free(books, columns[i].array, columns[i].capacity, columns[i].item_bytes);
+    }
+    ax_grow_free(books, &reader->tids, &reader->tids_capacity, sizeof *reader->tids);
+    free_carry(reader);
+    ax_idmap_free(&reader->live, books);
+    ax_idmap_free(&reader->threads, books);
+    reader->columns.events = 0;
     reader->state = AX_READER_REFUSED;
 }
 
@@ -100,38 +126,27 @@ int ax_read_syntax(ax_reader *reader, const char *expected)
 
 static int grow_columns(ax_reader *reader, int with_align)
 {
-    const ax_resizer *resizer = &reader->resizer;
     ax_read_columns *c = &reader->columns;
+    const int begins = with_align && !c->align_log2;
     size_t capacity = reader->capacity;
     int status = AX_OK;
+    column columns[COLUMNS];
+    columns_of(reader, columns);
+    columns[ALIGN_LOG2].wanted |= begins;
     if (c->events == capacity) {
         status = ax_grow_capacity(capacity, c->events + 1, sizeof(uint64_t), &capacity);
     }
-    if (status == AX_OK && capacity > reader->capacity) {
-        status = ax_grow_array(resizer, &c->op, capacity, sizeof *c->op);
-        if (status == AX_OK) {
-            status = ax_grow_array(resizer, &c->object, capacity, sizeof *c->object);
-        }
-        if (status == AX_OK) {
-            status = ax_grow_array(resizer, &c->size_bytes, capacity, sizeof *c->size_bytes);
-        }
-        if (status == AX_OK && reader->format == AX_READ_AOSP) {
-            status = ax_grow_array(resizer, &c->thread, capacity, sizeof *c->thread);
-        }
-        if (status == AX_OK && reader->timed == 1) {
-            status = ax_grow_array(resizer, &c->time_ns, capacity, sizeof *c->time_ns);
-        }
-        if (status == AX_OK && c->align_log2) {
-            status = ax_grow_array(resizer, &c->align_log2, capacity, sizeof *c->align_log2);
-        }
-    }
-    if (status == AX_OK && with_align && !c->align_log2) {
-        status = ax_grow_array(resizer, &c->align_log2, capacity, sizeof *c->align_log2);
-        if (status == AX_OK) {
-            memset(c->align_log2, 0, c->events);
+    for (int i = 0; i < COLUMNS && status == AX_OK; i++) {
+        const column *one = &columns[i];
+        if (one->wanted && *one->capacity < capacity) {
+            status =
+                ax_grow_to(&reader->books, one->array, one->capacity, capacity, one->item_bytes);
         }
     }
     if (status == AX_OK) {
+        if (begins) {
+            memset(c->align_log2, 0, c->events);
+        }
         reader->capacity = capacity;
     }
     return status;
@@ -143,28 +158,22 @@ static int thread_of(ax_reader *reader, uint64_t tid, uint32_t *out)
         *out = reader->last_thread;
         return AX_OK;
     }
-    const ax_idmap_slot *slot = ax_idmap_find(&reader->threads, tid + 1);
+    ax_idmap_slot *slot = ax_idmap_find(&reader->threads, tid + 1);
     if (slot) {
         *out = (uint32_t)slot->value;
     } else {
         const size_t thread = reader->threads.used;
-        int status = ax_idmap_reserve(&reader->threads, &reader->resizer);
-        if (status == AX_OK && thread == reader->tids_capacity) {
-            size_t capacity = 0;
-            status = ax_grow_capacity(thread, thread + 1, sizeof *reader->tids, &capacity);
-            if (status == AX_OK) {
-                status =
-                    ax_grow_array(&reader->resizer, &reader->tids, capacity, sizeof *reader->tids);
-            }
-            if (status == AX_OK) {
-                reader->tids_capacity = capacity;
-            }
+        int status = ax_idmap_reserve(&reader->threads, sizeof *slot, &reader->books);
+        if (status == AX_OK) {
+            status = ax_grow_array(&reader->books, &reader->tids, &reader->tids_capacity,
+                                   thread + 1, sizeof *reader->tids);
         }
         if (status != AX_OK) {
             return status;
         }
         reader->tids[thread] = tid;
-        ax_idmap_add(&reader->threads, tid + 1, thread);
+        slot = ax_idmap_add(&reader->threads, tid + 1);
+        slot->value = thread;
         *out = (uint32_t)thread;
     }
     reader->last_tid = tid;
@@ -238,14 +247,15 @@ int ax_read_alloc(ax_reader *reader, uint64_t address, uint64_t size_bytes, uint
     if (reader->objects == UINT32_MAX) {
         return refuse(reader, AX_ERR_OVERFLOW, "more allocations than a trace read here can hold");
     }
-    int status = ax_idmap_reserve(&reader->live, &reader->resizer);
+    int status = ax_idmap_reserve(&reader->live, sizeof(ax_idmap_slot), &reader->books);
     if (status != AX_OK) {
         return refuse(reader, status, NULL);
     }
     status =
         append(reader, AX_OP_ALLOC, (uint32_t)reader->objects, size_bytes, (uint8_t)align_log2);
     if (status == AX_OK) {
-        ax_idmap_add(&reader->live, address, reader->objects++);
+        ax_idmap_slot *slot = ax_idmap_add(&reader->live, address);
+        slot->value = reader->objects++;
     }
     return status;
 }
@@ -297,7 +307,8 @@ int ax_read_realloc(ax_reader *reader, uint64_t old_address, uint64_t new_addres
         }
         /* The entry removed leaves the room for the one added. */
         ax_idmap_remove(&reader->live, slot);
-        ax_idmap_add(&reader->live, new_address, object);
+        slot = ax_idmap_add(&reader->live, new_address);
+        slot->value = object;
     }
     return append(reader, AX_OP_REALLOC, object, size_bytes, 0);
 }
@@ -330,17 +341,10 @@ static int carry(ax_reader *reader, const char *bytes, size_t length)
     if (taken == 0) {
         return AX_OK;
     }
-    if (reader->carried + taken > reader->carry_capacity) {
-        size_t capacity = 0;
-        int status =
-            ax_grow_capacity(reader->carry_capacity, reader->carried + taken, 1, &capacity);
-        if (status == AX_OK) {
-            status = ax_grow_array(&reader->resizer, &reader->carry, capacity, 1);
-        }
-        if (status != AX_OK) {
-            return refuse(reader, status, NULL);
-        }
-        reader->carry_capacity = capacity;
+    const int status = ax_grow_array(&reader->books, &reader->carry, &reader->carry_capacity,
+                                     reader->carried + taken, 1);
+    if (status != AX_OK) {
+        return refuse(reader, status, NULL);
     }
     memcpy(reader->carry + reader->carried, bytes, taken);
     reader->carried += taken;
@@ -393,23 +397,18 @@ int ax_reader_feed(ax_reader *reader, const char *bytes, size_t length)
     return status;
 }
 
-/* Gives back the room for further events; where that is refused, the column keeps it. */
-static void trim(ax_reader *reader, void *column, int present, size_t item_bytes)
-{
-    if (present && reader->columns.events > 0) {
-        ax_grow_array(&reader->resizer, column, reader->columns.events, item_bytes);
-    }
-}
-
+/* Gives back the room for further events; a column that is refused to keeps it. */
 static void trim_columns(ax_reader *reader)
 {
-    ax_read_columns *c = &reader->columns;
-    trim(reader, &c->op, c->op != NULL, sizeof *c->op);
-    trim(reader, &c->object, c->object != NULL, sizeof *c->object);
-    trim(reader, &c->size_bytes, c->size_bytes != NULL, sizeof *c->size_bytes);
-    trim(reader, &c->thread, c->thread != NULL, sizeof *c->thread);
-    trim(reader, &c->time_ns, c->time_ns != NULL, sizeof *c->time_ns);
-    trim(reader, &c->align_log2, c->align_log2 != NULL, sizeof *c->align_log2);
+    const size_t events = reader->columns.events;
+    column columns[COLUMNS];
+    columns_of(reader, columns);
+    for (int i = 0; i < COLUMNS; i++) {
+        const column *one = &columns[i];
+        if (*one->capacity > events && events > 0) {
+            (void)ax_grow_to(&reader->books, one->array, one->capacity, events, one->item_bytes);
+        }
+    }
 }
 
 int ax_reader_finish(ax_reader *reader)
@@ -429,9 +428,8 @@ int ax_reader_finish(ax_reader *reader)
         return status;
     }
     /* Only the columns outlive the reading. */
-    ax_idmap_free(&reader->live, &reader->resizer);
-    ax_resizer_free(&reader->resizer, reader->carry);
-    reader->carry = NULL;
+    ax_idmap_free(&reader->live, &reader->books);
+    free_carry(reader);
     reader->line = reader->line_end = "";
     trim_columns(reader);
     reader->state = AX_READER_FINISHED;

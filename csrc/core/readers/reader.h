@@ -2,8 +2,7 @@
  *
  *     bytes --feed--> lines --(aosp.c | mtrace.c)--> alloc, free, realloc of addresses
  *                                                        |
- *                 address -> object (ax_idmap) <---------+--> columns: op object size thread time
- * ...
+ *                 address -> object (ax_idmap) <---------+--> columns: op, object, size, ...
  *
  * A format knows how a line is written. What a line may say is decided in one place, ax_read_*:
  *
@@ -21,7 +20,7 @@
  * next, as allocators do, and counted. 0 stands for "none asked for".
  *
  * A line of more than AX_LINE_BYTES is a syntax error. A reader that refused is finished: every
- * further call answers AX_ERR_STATE. All memory goes through the resizer.
+ * further call answers AX_ERR_STATE. All memory goes through the seam `books`.
  */
 #ifndef AX_READER_H
 #define AX_READER_H
@@ -29,7 +28,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../grow.h"
 #include "../idmap.h"
 #include "../trace.h"
 
@@ -71,19 +69,22 @@ typedef struct ax_read_columns {
     uint32_t *thread;    /* NULL where the format names no threads */
     uint64_t *time_ns;   /* NULL where the file has no times */
     uint8_t *align_log2; /* NULL where no event asked for an alignment */
+    struct {             /* the items that each has memory for */
+        size_t op, object, size_bytes, thread, time_ns, align_log2;
+    } capacity;
 } ax_read_columns;
 
 enum ax_reader_state { AX_READER_READING = 0, AX_READER_FINISHED = 1, AX_READER_REFUSED = 2 };
 
 typedef struct ax_reader {
-    ax_resizer resizer;
+    ax_seam books;
     enum ax_read_format format;
     int skip;
     enum ax_reader_state state;
     uint64_t counts[AX_READ_COUNTS];
 
     ax_read_columns columns;
-    size_t capacity; /* of each column that there is */
+    size_t capacity; /* events that every column there is has memory for */
     uint64_t objects;
     ax_idmap live;    /* address -> object */
     ax_idmap threads; /* thread number of the file + 1 -> dense thread */
@@ -113,8 +114,8 @@ typedef struct ax_reader {
     char excerpt[AX_EXCERPT_BYTES + 1]; /* the line refused, printable, cut */
 } ax_reader;
 
-/* AX_ERR_RANGE: no such format. The default resizer where `resizer` is NULL. */
-int ax_reader_begin(ax_reader *reader, int format, int skip, const ax_resizer *resizer);
+/* AX_ERR_RANGE: no such format. */
+int ax_reader_begin(ax_reader *reader, int format, int skip);
 
 /* AX_ERR_SYNTAX, AX_ERR_EVENT_OBJECT (an address that is or is not live), AX_ERR_OVERFLOW,
  * AX_ERR_NOMEM, AX_ERR_STATE. The numbers are in reader->detail. */
