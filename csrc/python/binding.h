@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "../core/status.h"
+#include "../core/trace.h"
 
 typedef struct module_state {
     PyObject *InvalidFree;
@@ -51,5 +51,12 @@ typedef struct column {
 int axpy_column_get(PyObject *source, const char *name, size_t itemsize, int optional,
                     size_t events, column *out);
 void axpy_column_release(column *col);
+
+/* The columns of a trace in the order in which our functions take them: op, object, size_bytes,
+ * thread, key, arena, time_ns. The view borrows from the columns; on failure those that are held
+ * stay held. */
+#define AXPY_COLUMNS 7
+int axpy_trace_columns(PyObject *sources[AXPY_COLUMNS], column columns[AXPY_COLUMNS],
+                       ax_trace_view *view);
 
 #endif

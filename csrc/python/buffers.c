@@ -60,3 +60,56 @@ void axpy_column_release(column *col)
         col->held = 0;
     }
 }
+
+/* 8 where the items of an object column are 8 bytes, else 4, which axpy_column_get then insists on.
+ */
+static size_t object_itemsize(PyObject *source)
+{
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(source, &buffer, PyBUF_ND) < 0) {
+        PyErr_Clear();
+        return 4;
+    }
+    const size_t itemsize = buffer.itemsize == 8 ? 8 : 4;
+    PyBuffer_Release(&buffer);
+    return itemsize;
+}
+
+int axpy_trace_columns(PyObject *sources[AXPY_COLUMNS], column columns[AXPY_COLUMNS],
+                       ax_trace_view *view)
+{
+    static const struct {
+        const char *name;
+        size_t itemsize;
+        int optional;
+    } kinds[AXPY_COLUMNS] = {
+        {"op", 1, 0},  {"object", 4, 0}, {"size_bytes", 8, 0}, {"thread", 4, 1},
+        {"key", 4, 1}, {"arena", 4, 1},  {"time_ns", 8, 1},
+    };
+    const void *data[AXPY_COLUMNS];
+    size_t events = SIZE_MAX;
+    const size_t object_bytes = object_itemsize(sources[1]);
+    for (int i = 0; i < AXPY_COLUMNS; i++) {
+        const size_t itemsize = i == 1 ? object_bytes : kinds[i].itemsize;
+        if (axpy_column_get(sources[i], kinds[i].name, itemsize, kinds[i].optional, events,
+                            &columns[i]) < 0) {
+            return -1;
+        }
+        data[i] = columns[i].held ? columns[i].buffer.buf : NULL;
+        if (i == 0) {
+            events = (size_t)columns[0].buffer.shape[0];
+        }
+    }
+    *view = (ax_trace_view){
+        .events = events,
+        .op = data[0],
+        .object = data[1],
+        .size_bytes = data[2],
+        .thread = data[3],
+        .key = data[4],
+        .arena = data[5],
+        .time_ns = data[6],
+        .object_is_u64 = object_bytes == 8,
+    };
+    return 0;
+}

@@ -7,12 +7,10 @@
 
 #include "../core/replay_arena.h"
 
-enum { OP, OBJECT, SIZE, THREAD, KEY, ARENA, TIME, COLUMNS };
-
 typedef struct ReplayObject {
     PyObject ob_base;
     module_state *state;
-    column columns[COLUMNS];
+    column columns[AXPY_COLUMNS];
     ax_replay replay;
     int begun;
     atomic_int busy; /* step() runs without the GIL */
@@ -25,48 +23,12 @@ static void replay_dealloc(PyObject *op)
     if (self->begun) {
         ax_replay_end(&self->replay);
     }
-    for (int i = 0; i < COLUMNS; i++) {
+    for (int i = 0; i < AXPY_COLUMNS; i++) {
         axpy_column_release(&self->columns[i]);
     }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(op);
     Py_DECREF(type);
-}
-
-static int get_columns(ReplayObject *self, PyObject *sources[COLUMNS], ax_trace_view *view)
-{
-    column *c = self->columns;
-    if (axpy_column_get(sources[OP], "op", 1, 0, SIZE_MAX, &c[OP]) < 0) {
-        return -1;
-    }
-    size_t events = (size_t)c[OP].buffer.shape[0];
-    view->events = events;
-    view->object_is_u64 = 0;
-    if (axpy_column_get(sources[OBJECT], "object", 4, 0, events, &c[OBJECT]) < 0) {
-        if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
-            return -1;
-        }
-        PyErr_Clear();
-        view->object_is_u64 = 1;
-        if (axpy_column_get(sources[OBJECT], "object", 8, 0, events, &c[OBJECT]) < 0) {
-            return -1;
-        }
-    }
-    if (axpy_column_get(sources[SIZE], "size_bytes", 8, 0, events, &c[SIZE]) < 0 ||
-        axpy_column_get(sources[THREAD], "thread", 4, 1, events, &c[THREAD]) < 0 ||
-        axpy_column_get(sources[KEY], "key", 4, 1, events, &c[KEY]) < 0 ||
-        axpy_column_get(sources[ARENA], "arena", 4, 1, events, &c[ARENA]) < 0 ||
-        axpy_column_get(sources[TIME], "time_ns", 8, 1, events, &c[TIME]) < 0) {
-        return -1;
-    }
-    view->op = c[OP].buffer.buf;
-    view->object = c[OBJECT].buffer.buf;
-    view->size_bytes = c[SIZE].buffer.buf;
-    view->thread = c[THREAD].held ? c[THREAD].buffer.buf : NULL;
-    view->key = c[KEY].held ? c[KEY].buffer.buf : NULL;
-    view->arena = c[ARENA].held ? c[ARENA].buffer.buf : NULL;
-    view->time_ns = c[TIME].held ? c[TIME].buffer.buf : NULL;
-    return 0;
 }
 
 /* A sequence of thresholds, strictly rising from 0. The caller frees it with PyMem_Free. */
@@ -109,7 +71,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
                             "objects",      "arena_ids", "arena_by", "max_object_bytes",
                             "retain_bytes", "modelled",  "fail_at",  NULL};
     PyObject *params;
-    PyObject *sources[COLUMNS];
+    PyObject *sources[AXPY_COLUMNS];
     unsigned long long objects;
     unsigned long long arena_ids;
     unsigned long long max_object_bytes;
@@ -117,11 +79,10 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     int arena_by;
     int modelled = 1;
     PyObject *retain_bytes = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOOOOKKiK|OpK", names, &PyDict_Type,
-                                     &params, &sources[OP], &sources[OBJECT], &sources[SIZE],
-                                     &sources[THREAD], &sources[KEY], &sources[ARENA],
-                                     &sources[TIME], &objects, &arena_ids, &arena_by,
-                                     &max_object_bytes, &retain_bytes, &modelled, &fail_at)) {
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O!OOOOOOOKKiK|OpK", names, &PyDict_Type, &params, &sources[0],
+            &sources[1], &sources[2], &sources[3], &sources[4], &sources[5], &sources[6], &objects,
+            &arena_ids, &arena_by, &max_object_bytes, &retain_bytes, &modelled, &fail_at)) {
         return NULL;
     }
     if (arena_by < 0 || arena_by >= AX_ARENA_BYS) {
@@ -146,7 +107,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     };
     uint64_t *thresholds = NULL;
     if (!self->state || axpy_arena_params(params, &options.params) < 0 ||
-        get_columns(self, sources, &view) < 0) {
+        axpy_trace_columns(sources, self->columns, &view) < 0) {
         Py_DECREF((PyObject *)self);
         return NULL;
     }

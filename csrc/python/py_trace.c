@@ -358,22 +358,11 @@ static PyType_Spec reader_spec = {
 /* ---- TraceCheck and TraceSummary ----------------------------------------------------------------
  */
 
-enum {
-    COLUMN_OP,
-    COLUMN_OBJECT,
-    COLUMN_SIZE,
-    COLUMN_THREAD,
-    COLUMN_KEY,
-    COLUMN_ARENA,
-    COLUMN_TIME,
-    COLUMNS
-};
-
 typedef struct walk_object {
     PyObject_HEAD atomic_int busy;
     int begun;
     int summarises;
-    column columns[COLUMNS];
+    column columns[AXPY_COLUMNS];
     ax_trace_summary summary; /* a TraceCheck uses the check inside */
 } walk_object;
 
@@ -383,7 +372,7 @@ static void walk_release(walk_object *self)
         ax_trace_summary_finish(&self->summary);
         self->begun = 0;
     }
-    for (int i = 0; i < COLUMNS; i++) {
+    for (int i = 0; i < AXPY_COLUMNS; i++) {
         axpy_column_release(&self->columns[i]);
     }
 }
@@ -392,7 +381,7 @@ static int walk_traverse(PyObject *op, visitproc visit, void *arg)
 {
     walk_object *self = (walk_object *)op;
     Py_VISIT(Py_TYPE(op));
-    for (int i = 0; i < COLUMNS; i++) {
+    for (int i = 0; i < AXPY_COLUMNS; i++) {
         if (self->columns[i].held) {
             Py_VISIT(self->columns[i].buffer.obj);
         }
@@ -413,64 +402,11 @@ static void walk_dealloc(PyObject *op)
     free_object(op);
 }
 
-/* 8 where the items of an object column are 8 bytes, else 4, which axpy_column_get then insists on.
- */
-static size_t object_itemsize(PyObject *source)
-{
-    Py_buffer buffer;
-    if (PyObject_GetBuffer(source, &buffer, PyBUF_ND) < 0) {
-        PyErr_Clear();
-        return 4;
-    }
-    const size_t itemsize = buffer.itemsize == 8 ? 8 : 4;
-    PyBuffer_Release(&buffer);
-    return itemsize;
-}
-
-static int walk_columns(walk_object *self, PyObject *sources[COLUMNS], ax_trace_view *view)
-{
-    static const struct {
-        const char *name;
-        size_t itemsize;
-        int optional;
-    } kinds[COLUMNS] = {
-        {"op", 1, 0},  {"object", 4, 0}, {"size_bytes", 8, 0}, {"thread", 4, 1},
-        {"key", 4, 1}, {"arena", 4, 1},  {"time_ns", 8, 1},
-    };
-    const void *data[COLUMNS];
-    size_t events = SIZE_MAX;
-    for (int i = 0; i < COLUMNS; i++) {
-        size_t itemsize = kinds[i].itemsize;
-        column *col = &self->columns[i];
-        if (i == COLUMN_OBJECT) {
-            itemsize = object_itemsize(sources[i]);
-            view->object_is_u64 = itemsize == 8;
-        }
-        if (axpy_column_get(sources[i], kinds[i].name, itemsize, kinds[i].optional, events, col) <
-            0) {
-            return -1;
-        }
-        data[i] = col->held ? col->buffer.buf : NULL;
-        if (i == COLUMN_OP) {
-            events = (size_t)col->buffer.shape[0];
-        }
-    }
-    view->events = events;
-    view->op = data[COLUMN_OP];
-    view->object = data[COLUMN_OBJECT];
-    view->size_bytes = data[COLUMN_SIZE];
-    view->thread = data[COLUMN_THREAD];
-    view->key = data[COLUMN_KEY];
-    view->arena = data[COLUMN_ARENA];
-    view->time_ns = data[COLUMN_TIME];
-    return 0;
-}
-
 static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs, int summarises)
 {
     static char *names[] = {"op",  "object", "size_bytes", "thread",
                             "key", "arena",  "time_ns",    NULL};
-    PyObject *sources[COLUMNS] = {NULL, NULL, NULL, Py_None, Py_None, Py_None, Py_None};
+    PyObject *sources[AXPY_COLUMNS] = {NULL, NULL, NULL, Py_None, Py_None, Py_None, Py_None};
     ax_trace_view view = {0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|OOOO", names, &sources[0], &sources[1],
                                      &sources[2], &sources[3], &sources[4], &sources[5],
@@ -481,7 +417,7 @@ static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs, 
     if (!self) {
         return NULL;
     }
-    if (walk_columns(self, sources, &view) < 0) {
+    if (axpy_trace_columns(sources, self->columns, &view) < 0) {
         Py_DECREF(self);
         return NULL;
     }
