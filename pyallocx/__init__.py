@@ -2,6 +2,7 @@
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
+from pyallocx.code import CodeReplay, replay_code
 from pyallocx.data import load_shipped, shipped
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
@@ -15,6 +16,7 @@ __all__ = [
     "OP_REALLOC",
     "Arena",
     "ArenaReplay",
+    "CodeReplay",
     "Control",
     "CorruptionError",
     "InvalidFree",
@@ -26,6 +28,7 @@ __all__ = [
     "load",
     "load_shipped",
     "replay_arena",
+    "replay_code",
     "shipped",
     "sweep",
     "synthesize",

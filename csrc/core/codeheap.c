@@ -112,44 +112,13 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
 /* --- records
  * -------------------------------------------------------------------------------------- */
 
-static int grow_table(ax_seam *books, void *table_pointer, uint32_t *room, uint64_t wanted,
-                      uint64_t item_bytes)
-{
-    if (wanted <= *room) {
-        return AX_OK;
-    }
-    if (wanted > UINT32_MAX / 2) {
-        return AX_ERR_OVERFLOW;
-    }
-    uint64_t larger = *room ? *room : 32;
-    while (larger < wanted) {
-        larger *= 2;
-    }
-    void *table;
-    memcpy(&table, table_pointer, sizeof table);
-    uint64_t address;
-    int status = table ? ax_seam_realloc(books, (uint64_t)(uintptr_t)table, *room * item_bytes,
-                                         larger * item_bytes, &address)
-                       : ax_seam_malloc(books, larger * item_bytes, &address);
-    if (status == AX_OK) {
-        table = ax_at(address);
-        memcpy(table_pointer, &table, sizeof table);
-        *room = (uint32_t)larger;
-    }
-    return status;
-}
-
-static void drop_table(ax_seam *books, const void *table, uint64_t room, uint64_t item_bytes)
-{
-    if (table) {
-        ax_seam_free(books, (uint64_t)(uintptr_t)table, room * item_bytes);
-    }
-}
-
 int ax_code_reserve(ax_codeheap *heap, uint32_t n)
 {
-    return grow_table(heap->books, &heap->blocks, &heap->blocks_room,
-                      (uint64_t)heap->blocks_used + n, sizeof(ax_block));
+    if (heap->blocks_used > AX_NO_BLOCK - 1 - n) {
+        return AX_ERR_OVERFLOW;
+    }
+    return ax_grow_array(heap->books, &heap->blocks, &heap->blocks_room,
+                         (size_t)heap->blocks_used + n, sizeof(ax_block));
 }
 
 static uint32_t new_record(ax_codeheap *heap)
@@ -310,7 +279,7 @@ static uint32_t place_of(const ax_codeheap *heap, uint64_t base)
     return low;
 }
 
-static int same_vma(const ax_code_chunk *low, const ax_code_chunk *high)
+int ax_code_same_vma(const ax_code_chunk *low, const ax_code_chunk *high)
 {
     return low->base + low->bytes == high->base && low->exec == high->exec;
 }
@@ -321,10 +290,10 @@ static uint64_t borders(const ax_codeheap *heap, uint32_t place)
     const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
     uint64_t joined = 0;
     if (place > 0) {
-        joined += (uint64_t)same_vma(&heap->chunks[heap->by_address[place - 1]], chunk);
+        joined += (uint64_t)ax_code_same_vma(&heap->chunks[heap->by_address[place - 1]], chunk);
     }
     if (place + 1 < heap->chunks_alive) {
-        joined += (uint64_t)same_vma(chunk, &heap->chunks[heap->by_address[place + 1]]);
+        joined += (uint64_t)ax_code_same_vma(chunk, &heap->chunks[heap->by_address[place + 1]]);
     }
     return joined;
 }
@@ -382,7 +351,7 @@ int ax_codeheap_mark_exec(ax_codeheap *heap, uint32_t chunk)
 }
 
 /* A chunk and its one block on memory that is mapped; there is room for the records. */
-static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t bytes)
+static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t bytes)
 {
     uint32_t index = heap->free_chunk_record;
     if (index != AX_NO_CHUNK) {
@@ -393,6 +362,7 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t bytes)
     uint32_t block = new_record(heap);
     heap->chunks[index] = (ax_code_chunk){
         .base = base,
+        .alias = alias,
         .bytes = bytes,
         .empty_since = heap->operations + 1,
         .first = block,
@@ -415,6 +385,9 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t bytes)
     heap->by_address[place] = index;
     heap->chunks_alive++;
     heap->mapped_bytes += bytes;
+    if (heap->mapped_bytes > heap->mapped_bytes_peak) {
+        heap->mapped_bytes_peak = heap->mapped_bytes;
+    }
     heap->empty_bytes += bytes;
     heap->vmas += 1;
     heap->vmas -= borders(heap, place);
@@ -432,19 +405,26 @@ static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
     bytes = (bytes + page - 1) & ~(page - 1);
     int status = ax_code_reserve(heap, pieces);
     if (status == AX_OK) {
-        status = grow_table(heap->books, &heap->chunks, &heap->chunks_room,
-                            (uint64_t)heap->chunks_used + pieces, sizeof(ax_code_chunk));
+        status = ax_grow_array(heap->books, &heap->chunks, &heap->chunks_room,
+                               (size_t)heap->chunks_used + pieces, sizeof(ax_code_chunk));
     }
     if (status == AX_OK) {
-        status = grow_table(heap->books, &heap->by_address, &heap->by_address_room,
-                            (uint64_t)heap->chunks_alive + pieces, sizeof(uint32_t));
+        status = ax_grow_array(heap->books, &heap->by_address, &heap->by_address_room,
+                               (size_t)heap->chunks_alive + pieces, sizeof(uint32_t));
     }
     uint64_t base;
+    uint64_t alias = 0;
     if (status == AX_OK) {
         status = ax_seam_map(heap->seam, bytes * pieces, &base);
     }
+    if (status == AX_OK && heap->params.wx == AX_WX_DUAL) {
+        status = ax_seam_map(heap->seam, bytes * pieces, &alias);
+        if (status != AX_OK) {
+            (void)ax_seam_unmap(heap->seam, base, bytes * pieces);
+        }
+    }
     for (uint32_t i = 0; status == AX_OK && i < pieces; i++) {
-        add_chunk(heap, base + i * bytes, bytes);
+        add_chunk(heap, base + i * bytes, alias ? alias + i * bytes : 0, bytes);
     }
     return status;
 }
@@ -453,6 +433,13 @@ static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
 static int drop_chunk(ax_codeheap *heap, uint32_t index)
 {
     ax_code_chunk *chunk = &heap->chunks[index];
+    if (chunk->alias) {
+        int refused = ax_seam_unmap(heap->seam, chunk->alias, chunk->bytes);
+        if (refused != AX_OK) {
+            return refused;
+        }
+        chunk->alias = 0;
+    }
     int status = ax_seam_unmap(heap->seam, chunk->base, chunk->bytes);
     if (status != AX_OK) {
         return status;
@@ -500,9 +487,9 @@ void ax_codeheap_release(ax_codeheap *heap)
     }
     heap->seam->fail_at = 0;
     (void)ax_codeheap_reset(heap);
-    drop_table(heap->books, heap->blocks, heap->blocks_room, sizeof(ax_block));
-    drop_table(heap->books, heap->chunks, heap->chunks_room, sizeof(ax_code_chunk));
-    drop_table(heap->books, heap->by_address, heap->by_address_room, sizeof(uint32_t));
+    ax_grow_free(heap->books, &heap->blocks, &heap->blocks_room, sizeof(ax_block));
+    ax_grow_free(heap->books, &heap->chunks, &heap->chunks_room, sizeof(ax_code_chunk));
+    ax_grow_free(heap->books, &heap->by_address, &heap->by_address_room, sizeof(uint32_t));
     memset(heap, 0, sizeof *heap);
 }
 
@@ -683,172 +670,4 @@ void ax_codeheap_set_code(ax_codeheap *heap, uint32_t block, uint64_t code_bytes
 {
     heap->code_bytes += code_bytes - heap->blocks[block].code_bytes;
     heap->blocks[block].code_bytes = code_bytes;
-}
-
-/* --- totals and check
- * ----------------------------------------------------------------------------- */
-
-void ax_codeheap_totals(const ax_codeheap *heap, ax_code_totals *out)
-{
-    const uint64_t header = heap->params.header_bytes;
-    const uint64_t least = heap->policy->least(heap);
-    memset(out, 0, sizeof *out);
-    out->header_bytes = heap->chunks_alive * header;
-    for (uint32_t i = 0; i < heap->blocks_used; i++) {
-        const ax_block *b = &heap->blocks[i];
-        if (!b->alive) {
-            continue;
-        }
-        uint64_t payload = b->end - b->start - header;
-        out->blocks++;
-        out->header_bytes += header;
-        if (!b->is_free) {
-            out->payload_bytes += payload;
-            out->code_bytes += b->code_bytes;
-            continue;
-        }
-        out->free_blocks++;
-        out->listed_blocks += b->listed;
-        out->free_bytes += payload;
-        out->dead_bytes += payload < least ? payload : 0;
-        if (payload > out->largest_free_bytes) {
-            out->largest_free_bytes = payload;
-        }
-    }
-}
-
-static int corrupt(ax_detail *detail, const char *what, uint64_t found, uint64_t expected,
-                   uint64_t where)
-{
-    return ax_fail(detail, AX_ERR_CORRUPT, what, found, expected, 0, where);
-}
-
-static int check_block(const ax_codeheap *heap, uint32_t index, uint32_t chunk, uint32_t lower,
-                       ax_detail *detail)
-{
-    const ax_block *b = &heap->blocks[index];
-    const uint64_t header = heap->params.header_bytes;
-    if (!b->alive || b->chunk != chunk || b->lower != lower) {
-        return corrupt(detail, "neighbours of a block", b->lower, lower, index);
-    }
-    if (b->end < b->start || b->end - b->start < header) {
-        return corrupt(detail, "a block is smaller than its header", b->end - b->start, header,
-                       index);
-    }
-    uint64_t payload = b->end - b->start - header;
-    if (!b->is_free && b->code_bytes > payload) {
-        return corrupt(detail, "a block holds more code than it has room for", b->code_bytes,
-                       payload, index);
-    }
-    if (b->is_free && lower != AX_NO_BLOCK && heap->blocks[lower].is_free &&
-        !heap->policy->never_joins) {
-        return corrupt(detail, "two neighbouring blocks are free", index, 0, chunk);
-    }
-    int should = b->is_free && payload >= heap->policy->least(heap) &&
-                 heap->policy->listing == AX_LISTED_BY_SIZE;
-    if (b->listed != should && heap->policy->listing != AX_LISTED_ITS_WAY) {
-        return corrupt(detail, "a block is listed though it should not be, or not though it should",
-                       payload, heap->policy->least(heap), index);
-    }
-    return AX_OK;
-}
-
-static int check_chunk(const ax_codeheap *heap, uint32_t index, uint64_t *blocks, ax_detail *detail)
-{
-    const ax_code_chunk *chunk = &heap->chunks[index];
-    uint64_t at = chunk->base;
-    uint32_t lower = AX_NO_BLOCK;
-    uint32_t used = 0;
-    for (uint32_t i = chunk->first; i != AX_NO_BLOCK; i = heap->blocks[i].higher) {
-        int status = check_block(heap, i, index, lower, detail);
-        if (status != AX_OK) {
-            return status;
-        }
-        if (heap->blocks[i].start != at) {
-            return corrupt(detail, "blocks do not tile their chunk", heap->blocks[i].start, at, i);
-        }
-        at = heap->blocks[i].end;
-        used += !heap->blocks[i].is_free;
-        lower = i;
-        if (++*blocks > heap->blocks_used) {
-            return corrupt(detail, "blocks of a chunk form a ring", i, 0, index);
-        }
-    }
-    if (at != chunk->base + chunk->bytes - heap->params.header_bytes) {
-        return corrupt(detail, "blocks do not reach their chunk's terminator", at,
-                       chunk->base + chunk->bytes - heap->params.header_bytes, index);
-    }
-    if (used != chunk->used_blocks) {
-        return corrupt(detail, "used blocks of a chunk", chunk->used_blocks, used, index);
-    }
-    return AX_OK;
-}
-
-static int check_lists(const ax_codeheap *heap, uint64_t listed, ax_detail *detail)
-{
-    uint64_t found = 0;
-    for (uint32_t bin = 0; bin < AX_CODE_BINS; bin++) {
-        uint32_t before = AX_NO_BLOCK;
-        for (uint32_t i = heap->bin_head[bin]; i != AX_NO_BLOCK; i = heap->blocks[i].next) {
-            const ax_block *b = &heap->blocks[i];
-            if (!b->alive || !b->listed || !b->is_free || b->bin != bin || b->prev != before) {
-                return corrupt(detail, "the list of free blocks", i, before, bin);
-            }
-            before = i;
-            if (++found > listed) {
-                return corrupt(detail, "the list of free blocks has too many", found, listed, bin);
-            }
-        }
-        int mapped = (int)(heap->bin_map[bin / 64] >> (bin % 64) & 1);
-        if (mapped != (heap->bin_head[bin] != AX_NO_BLOCK)) {
-            return corrupt(detail, "the map of the free lists", (uint64_t)mapped, 0, bin);
-        }
-    }
-    return found == listed ? AX_OK : corrupt(detail, "blocks on the free lists", found, listed, 0);
-}
-
-int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
-{
-    uint64_t chunks = 0;
-    uint64_t blocks = 0;
-    uint64_t bytes = 0;
-    uint64_t exec = 0;
-    uint64_t vmas = 0;
-    for (uint32_t place = 0; place < heap->chunks_alive; place++) {
-        const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
-        int status = check_chunk(heap, heap->by_address[place], &blocks, detail);
-        if (status != AX_OK) {
-            return status;
-        }
-        chunks++;
-        bytes += chunk->bytes;
-        exec += chunk->exec;
-        vmas += place == 0 || !same_vma(&heap->chunks[heap->by_address[place - 1]], chunk);
-        if (place && heap->chunks[heap->by_address[place - 1]].base >= chunk->base) {
-            return corrupt(detail, "chunks by address", chunk->base, 0, place);
-        }
-    }
-    ax_code_totals t;
-    ax_codeheap_totals(heap, &t);
-    if (t.blocks != blocks) {
-        return corrupt(detail, "blocks outside every chunk", t.blocks, blocks, 0);
-    }
-    /* Conservation: every byte is header, free, or a used payload. */
-    if (t.header_bytes + t.free_bytes + t.payload_bytes != bytes || bytes != heap->mapped_bytes) {
-        return corrupt(detail, "bytes of blocks and chunks",
-                       t.header_bytes + t.free_bytes + t.payload_bytes, bytes, 0);
-    }
-    if (t.code_bytes != heap->code_bytes) {
-        return corrupt(detail, "bytes of code", heap->code_bytes, t.code_bytes, 0);
-    }
-    if (vmas != heap->vmas) {
-        return corrupt(detail, "VMAs", heap->vmas, vmas, 0);
-    }
-    const ax_code_counters *c = &heap->counters;
-    if (heap->params.wx == AX_WX_FLIP && heap->seam->calls[AX_CALL_UNMAP] == 0 &&
-        c->flips_to_exec - c->flips_to_write != exec) {
-        return corrupt(detail, "flips and executable chunks", c->flips_to_exec - c->flips_to_write,
-                       exec, 0);
-    }
-    return check_lists(heap, t.listed_blocks, detail);
 }

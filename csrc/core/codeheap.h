@@ -20,7 +20,7 @@
 #ifndef AX_CODEHEAP_H
 #define AX_CODEHEAP_H
 
-#include "pages.h"
+#include "grow.h"
 
 #define AX_NO_BLOCK UINT32_MAX
 #define AX_NO_CHUNK UINT32_MAX
@@ -91,6 +91,7 @@ typedef struct ax_block {
 typedef struct ax_code_chunk {
     uint64_t base;
     uint64_t bytes;
+    uint64_t alias; /* wx dual: the second mapping, the one that is written through */
     uint64_t empty_since;
     uint32_t first;
     uint32_t used_blocks;
@@ -124,14 +125,16 @@ typedef struct ax_codeheap {
     ax_block *blocks;
     ax_code_chunk *chunks;
     uint32_t *by_address; /* chunks in the order of their base */
-    uint32_t blocks_used, blocks_room, free_record;
-    uint32_t chunks_used, chunks_room, free_chunk_record, by_address_room;
+    size_t blocks_room, chunks_room, by_address_room;
+    uint32_t blocks_used, free_record;
+    uint32_t chunks_used, free_chunk_record;
     uint32_t chunks_alive;
     uint32_t newest;
     uint32_t cursor; /* bitmap: where the last search ended */
     uint32_t bin_head[AX_CODE_BINS];
     uint64_t bin_map[AX_CODE_BINS / 64];
-    uint64_t mapped_bytes;
+    uint64_t mapped_bytes; /* of memory: a second mapping of it does not count */
+    uint64_t mapped_bytes_peak;
     uint64_t code_bytes;  /* of used blocks */
     uint64_t used_bytes;  /* of used blocks, header included */
     uint64_t empty_bytes; /* of empty chunks */

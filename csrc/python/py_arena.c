@@ -1,5 +1,5 @@
 /* Arena, Handle and the exporter behind a view: live objects on real memory. */
-#include "arena_params.h"
+#include "params.h"
 
 #include <stdatomic.h>
 #include <string.h>

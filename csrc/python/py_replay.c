@@ -1,5 +1,5 @@
 /* ArenaReplay: a trace driven through arenas, a slice of events at a time. */
-#include "arena_params.h"
+#include "params.h"
 
 #include <math.h>
 #include <stdatomic.h>

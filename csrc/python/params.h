@@ -1,10 +1,24 @@
-/* Arena parameters and result dictionaries, shared by the live arena and the replay. */
-#ifndef AX_ARENA_PARAMS_H
-#define AX_ARENA_PARAMS_H
+/* Parameters as dicts of ints, and results as dicts. */
+#ifndef AX_PARAMS_H
+#define AX_PARAMS_H
+
+#include <stddef.h>
 
 #include "binding.h"
 
 #include "../core/arena.h"
+
+/* One parameter: where it stands in its struct, and whether it has 4 or 8 bytes. */
+typedef struct axpy_field {
+    const char *name;
+    size_t offset;
+    size_t bytes;
+} axpy_field;
+
+#define AXPY_FIELD(type, name, member) {name, offsetof(type, member), sizeof(((type *)0)->member)}
+
+/* Overwrites what the dict names. */
+int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, void *target);
 
 /* Reads a dict {name: int} over the defaults. The policy is its number. */
 int axpy_arena_params(PyObject *dict, ax_arena_params *params);

@@ -1,18 +1,11 @@
-#include "arena_params.h"
+#include "params.h"
 
 #include <stddef.h>
 #include <string.h>
 
-typedef struct field {
-    const char *name;
-    size_t offset;
-    size_t bytes;
-} field;
+#define FIELD(name, member) AXPY_FIELD(ax_arena_params, name, member)
 
-#define FIELD(name, member) \
-    {name, offsetof(ax_arena_params, member), sizeof(((ax_arena_params *)0)->member)}
-
-static const field fields[] = {
+static const axpy_field arena_fields[] = {
     FIELD("chunk_bytes", shape.chunk_bytes),
     FIELD("chunk_header_bytes", shape.header_bytes),
     FIELD("alignment_bytes", shape.alignment_bytes),
@@ -33,28 +26,27 @@ static const field fields[] = {
     FIELD("recycle_below_bytes", recycle_below_bytes),
 };
 
-static const field *find_field(PyObject *name)
+static const axpy_field *find_field(const axpy_field *fields, size_t count, PyObject *name)
 {
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (PyUnicode_CompareWithASCIIString(name, fields[i].name) == 0) {
             return &fields[i];
         }
     }
-    PyErr_Format(PyExc_TypeError, "unknown arena parameter %R", name);
+    PyErr_Format(PyExc_TypeError, "unknown parameter %R", name);
     return NULL;
 }
 
-int axpy_arena_params(PyObject *dict, ax_arena_params *params)
+int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, void *target)
 {
-    ax_arena_params_default(params);
     PyObject *name;
     PyObject *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(dict, &at, &name, &value)) {
-        const field *f = PyUnicode_Check(name) ? find_field(name) : NULL;
+        const axpy_field *f = PyUnicode_Check(name) ? find_field(fields, count, name) : NULL;
         if (!f) {
             if (!PyErr_Occurred()) {
-                PyErr_SetString(PyExc_TypeError, "arena parameters have names");
+                PyErr_SetString(PyExc_TypeError, "parameters have names");
             }
             return -1;
         }
@@ -66,7 +58,7 @@ int axpy_arena_params(PyObject *dict, ax_arena_params *params)
             }
             return -1;
         }
-        char *target = (char *)params + f->offset;
+        char *place = (char *)target + f->offset;
         if (f->bytes == 4) {
             if (number > UINT32_MAX) {
                 PyErr_Format(PyExc_ValueError, "%s is %llu, allowed is 0 to %llu", f->name, number,
@@ -74,13 +66,20 @@ int axpy_arena_params(PyObject *dict, ax_arena_params *params)
                 return -1;
             }
             uint32_t narrow = (uint32_t)number;
-            memcpy(target, &narrow, sizeof narrow);
+            memcpy(place, &narrow, sizeof narrow);
         } else {
             uint64_t wide = number;
-            memcpy(target, &wide, sizeof wide);
+            memcpy(place, &wide, sizeof wide);
         }
     }
     return 0;
+}
+
+int axpy_arena_params(PyObject *dict, ax_arena_params *params)
+{
+    ax_arena_params_default(params);
+    return axpy_params_read(dict, arena_fields, sizeof arena_fields / sizeof arena_fields[0],
+                            params);
 }
 
 static int put(PyObject *dict, const char *name, PyObject *value)

@@ -1,0 +1,169 @@
+/* What a code heap holds, and whether its state makes sense. */
+#include <string.h>
+
+#include "codepolicy.h"
+
+void ax_codeheap_totals(const ax_codeheap *heap, ax_code_totals *out)
+{
+    const uint64_t header = heap->params.header_bytes;
+    const uint64_t least = heap->policy->least(heap);
+    memset(out, 0, sizeof *out);
+    out->header_bytes = heap->chunks_alive * header;
+    for (uint32_t i = 0; i < heap->blocks_used; i++) {
+        const ax_block *b = &heap->blocks[i];
+        if (!b->alive) {
+            continue;
+        }
+        uint64_t payload = b->end - b->start - header;
+        out->blocks++;
+        out->header_bytes += header;
+        if (!b->is_free) {
+            out->payload_bytes += payload;
+            out->code_bytes += b->code_bytes;
+            continue;
+        }
+        out->free_blocks++;
+        out->listed_blocks += b->listed;
+        out->free_bytes += payload;
+        out->dead_bytes += payload < least ? payload : 0;
+        if (payload > out->largest_free_bytes) {
+            out->largest_free_bytes = payload;
+        }
+    }
+}
+
+static int corrupt(ax_detail *detail, const char *what, uint64_t found, uint64_t expected,
+                   uint64_t where)
+{
+    return ax_fail(detail, AX_ERR_CORRUPT, what, found, expected, 0, where);
+}
+
+static int check_block(const ax_codeheap *heap, uint32_t index, uint32_t chunk, uint32_t lower,
+                       ax_detail *detail)
+{
+    const ax_block *b = &heap->blocks[index];
+    const uint64_t header = heap->params.header_bytes;
+    if (!b->alive || b->chunk != chunk || b->lower != lower) {
+        return corrupt(detail, "neighbours of a block", b->lower, lower, index);
+    }
+    if (b->end < b->start || b->end - b->start < header) {
+        return corrupt(detail, "a block is smaller than its header", b->end - b->start, header,
+                       index);
+    }
+    uint64_t payload = b->end - b->start - header;
+    if (!b->is_free && b->code_bytes > payload) {
+        return corrupt(detail, "a block holds more code than it has room for", b->code_bytes,
+                       payload, index);
+    }
+    if (b->is_free && lower != AX_NO_BLOCK && heap->blocks[lower].is_free &&
+        !heap->policy->never_joins) {
+        return corrupt(detail, "two neighbouring blocks are free", index, 0, chunk);
+    }
+    int should = b->is_free && payload >= heap->policy->least(heap) &&
+                 heap->policy->listing == AX_LISTED_BY_SIZE;
+    if (b->listed != should && heap->policy->listing != AX_LISTED_ITS_WAY) {
+        return corrupt(detail, "a block is listed though it should not be, or not though it should",
+                       payload, heap->policy->least(heap), index);
+    }
+    return AX_OK;
+}
+
+static int check_chunk(const ax_codeheap *heap, uint32_t index, uint64_t *blocks, ax_detail *detail)
+{
+    const ax_code_chunk *chunk = &heap->chunks[index];
+    uint64_t at = chunk->base;
+    uint32_t lower = AX_NO_BLOCK;
+    uint32_t used = 0;
+    for (uint32_t i = chunk->first; i != AX_NO_BLOCK; i = heap->blocks[i].higher) {
+        int status = check_block(heap, i, index, lower, detail);
+        if (status != AX_OK) {
+            return status;
+        }
+        if (heap->blocks[i].start != at) {
+            return corrupt(detail, "blocks do not tile their chunk", heap->blocks[i].start, at, i);
+        }
+        at = heap->blocks[i].end;
+        used += !heap->blocks[i].is_free;
+        lower = i;
+        if (++*blocks > heap->blocks_used) {
+            return corrupt(detail, "blocks of a chunk form a ring", i, 0, index);
+        }
+    }
+    if (at != chunk->base + chunk->bytes - heap->params.header_bytes) {
+        return corrupt(detail, "blocks do not reach their chunk's terminator", at,
+                       chunk->base + chunk->bytes - heap->params.header_bytes, index);
+    }
+    if (used != chunk->used_blocks) {
+        return corrupt(detail, "used blocks of a chunk", chunk->used_blocks, used, index);
+    }
+    return AX_OK;
+}
+
+static int check_lists(const ax_codeheap *heap, uint64_t listed, ax_detail *detail)
+{
+    uint64_t found = 0;
+    for (uint32_t bin = 0; bin < AX_CODE_BINS; bin++) {
+        uint32_t before = AX_NO_BLOCK;
+        for (uint32_t i = heap->bin_head[bin]; i != AX_NO_BLOCK; i = heap->blocks[i].next) {
+            const ax_block *b = &heap->blocks[i];
+            if (!b->alive || !b->listed || !b->is_free || b->bin != bin || b->prev != before) {
+                return corrupt(detail, "the list of free blocks", i, before, bin);
+            }
+            before = i;
+            if (++found > listed) {
+                return corrupt(detail, "the list of free blocks has too many", found, listed, bin);
+            }
+        }
+        int mapped = (int)(heap->bin_map[bin / 64] >> (bin % 64) & 1);
+        if (mapped != (heap->bin_head[bin] != AX_NO_BLOCK)) {
+            return corrupt(detail, "the map of the free lists", (uint64_t)mapped, 0, bin);
+        }
+    }
+    return found == listed ? AX_OK : corrupt(detail, "blocks on the free lists", found, listed, 0);
+}
+
+int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
+{
+    uint64_t chunks = 0;
+    uint64_t blocks = 0;
+    uint64_t bytes = 0;
+    uint64_t exec = 0;
+    uint64_t vmas = 0;
+    for (uint32_t place = 0; place < heap->chunks_alive; place++) {
+        const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
+        int status = check_chunk(heap, heap->by_address[place], &blocks, detail);
+        if (status != AX_OK) {
+            return status;
+        }
+        chunks++;
+        bytes += chunk->bytes;
+        exec += chunk->exec;
+        vmas += place == 0 || !ax_code_same_vma(&heap->chunks[heap->by_address[place - 1]], chunk);
+        if (place && heap->chunks[heap->by_address[place - 1]].base >= chunk->base) {
+            return corrupt(detail, "chunks by address", chunk->base, 0, place);
+        }
+    }
+    ax_code_totals t;
+    ax_codeheap_totals(heap, &t);
+    if (t.blocks != blocks) {
+        return corrupt(detail, "blocks outside every chunk", t.blocks, blocks, 0);
+    }
+    /* Conservation: every byte is header, free, or a used payload. */
+    if (t.header_bytes + t.free_bytes + t.payload_bytes != bytes || bytes != heap->mapped_bytes) {
+        return corrupt(detail, "bytes of blocks and chunks",
+                       t.header_bytes + t.free_bytes + t.payload_bytes, bytes, 0);
+    }
+    if (t.code_bytes != heap->code_bytes) {
+        return corrupt(detail, "bytes of code", heap->code_bytes, t.code_bytes, 0);
+    }
+    if (vmas != heap->vmas) {
+        return corrupt(detail, "VMAs", heap->vmas, vmas, 0);
+    }
+    const ax_code_counters *c = &heap->counters;
+    if (heap->params.wx == AX_WX_FLIP && heap->seam->calls[AX_CALL_UNMAP] == 0 &&
+        c->flips_to_exec - c->flips_to_write != exec) {
+        return corrupt(detail, "flips and executable chunks", c->flips_to_exec - c->flips_to_write,
+                       exec, 0);
+    }
+    return check_lists(heap, t.listed_blocks, detail);
+}

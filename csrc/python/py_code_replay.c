@@ -1,0 +1,291 @@
+/* CodeReplay: a trace of compiled methods driven through a code heap, a slice of events at a time.
+ */
+#include "params.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../core/codepolicy.h"
+#include "../core/replay_code.h"
+
+typedef struct CodeReplayObject {
+    PyObject ob_base;
+    module_state *state;
+    column columns[AXPY_COLUMNS];
+    ax_code_replay replay;
+    int begun;
+    atomic_int busy; /* step() runs without the GIL */
+} CodeReplayObject;
+
+#define FIELD(name) AXPY_FIELD(ax_code_params, #name, name)
+
+static const axpy_field code_fields[] = {
+    FIELD(page_bytes),
+    FIELD(chunk_bytes),
+    FIELD(byte_limit),
+    FIELD(header_bytes),
+    FIELD(min_payload_bytes),
+    FIELD(pointer_bytes),
+    FIELD(granule_bytes),
+    FIELD(min_rest_bytes),
+    FIELD(policy),
+    FIELD(min_hole),
+    FIELD(wx),
+    FIELD(partitions),
+    FIELD(max_code_bytes),
+    FIELD(reach_bytes),
+    FIELD(keep_bytes),
+    FIELD(keep_operations),
+};
+
+static void replay_dealloc(PyObject *op)
+{
+    CodeReplayObject *self = (CodeReplayObject *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    if (self->begun) {
+        ax_code_replay_end(&self->replay);
+    }
+    for (int i = 0; i < AXPY_COLUMNS; i++) {
+        axpy_column_release(&self->columns[i]);
+    }
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(op);
+    Py_DECREF(type);
+}
+
+static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"params",     "op",          "object",   "size_bytes", "objects",
+                            "jump_bytes", "hot_methods", "modelled", "fail_at",    NULL};
+    PyObject *params;
+    PyObject *sources[AXPY_COLUMNS] = {NULL, NULL, NULL, Py_None, Py_None, Py_None, Py_None};
+    unsigned long long objects;
+    unsigned long long fail_at = 0;
+    unsigned int jump_bytes;
+    unsigned int hot_methods;
+    int modelled = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOKII|pK", names, &PyDict_Type, &params,
+                                     &sources[0], &sources[1], &sources[2], &objects, &jump_bytes,
+                                     &hot_methods, &modelled, &fail_at)) {
+        return NULL;
+    }
+    allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    CodeReplayObject *self = (CodeReplayObject *)make(type, 0);
+    if (!self) {
+        return NULL;
+    }
+    self->state = axpy_state_of_type(type);
+    ax_trace_view view;
+    ax_code_replay_options options = {
+        .backing = modelled ? AX_BACKING_MODELLED : AX_BACKING_REAL,
+        .objects = objects,
+        .jump_bytes = jump_bytes,
+        .hot_methods = hot_methods,
+        .fail_at = fail_at,
+    };
+    ax_code_params_default(&options.params);
+    if (!self->state ||
+        axpy_params_read(params, code_fields, sizeof code_fields / sizeof code_fields[0],
+                         &options.params) < 0 ||
+        axpy_trace_columns(sources, self->columns, &view) < 0) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    ax_detail detail = {0};
+    int status = ax_code_replay_begin(&self->replay, &view, &options, &detail);
+    if (status != AX_OK) {
+        PyObject *none = axpy_raise(self->state, status, &detail);
+        Py_DECREF((PyObject *)self);
+        return none;
+    }
+    self->begun = 1;
+    return (PyObject *)self;
+}
+
+static int enter(CodeReplayObject *self)
+{
+    if (atomic_exchange(&self->busy, 1)) {
+        PyErr_SetString(PyExc_RuntimeError, "replay is running in another thread");
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *replay_step(PyObject *op, PyObject *argument)
+{
+    CodeReplayObject *self = (CodeReplayObject *)op;
+    size_t events = PyLong_AsSize_t(argument);
+    if ((events == (size_t)-1 && PyErr_Occurred()) || enter(self) < 0) {
+        return NULL;
+    }
+    size_t left = 0;
+    ax_detail detail = {0};
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = ax_code_replay_step(&self->replay, events, &left, &detail);
+    Py_END_ALLOW_THREADS atomic_store(&self->busy, 0);
+    return status == AX_OK ? PyLong_FromSize_t(left) : axpy_raise(self->state, status, &detail);
+}
+
+static PyObject *row_dict(const ax_code_row *row)
+{
+    const ax_code_counters *c = &row->counters;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {
+        {"methods", row->methods},
+        {"chunk_maps", row->chunk_maps},
+        {"chunk_unmaps", row->chunk_unmaps},
+        {"protect_calls", row->protect_calls},
+        {"flips_to_write", c->flips_to_write},
+        {"flips_to_exec", c->flips_to_exec},
+        {"pages_flipped", c->pages_flipped},
+        {"mapped_bytes_end", row->mapped_bytes_end},
+        {"mapped_bytes_peak", row->mapped_bytes_peak},
+        {"code_bytes_end", row->code_bytes_end},
+        {"code_bytes_peak", row->code_bytes_peak},
+        {"wastage_bytes_peak", row->wastage_bytes_peak},
+        {"header_bytes", row->header_bytes},
+        {"dead_bytes", row->dead_bytes},
+        {"free_bytes", row->free_bytes},
+        {"largest_free_block", row->largest_free_block},
+        {"internal_fragmentation", row->internal_fragmentation},
+        {"external_fragmentation", row->external_fragmentation},
+        {"splits", c->splits},
+        {"coalesces", c->coalesces},
+        {"list_scan_steps", c->list_scan_steps},
+        {"unmarked_header_writes", c->unmarked_header_writes},
+        {"vma_count_peak", c->vma_peak},
+        {"reach_failures", c->reach_failures},
+        {"flushes", c->flushes},
+        {"hot_pages_4k", row->hot_pages[0]},
+        {"hot_pages_64k", row->hot_pages[1]},
+        {"hot_pages_2m", row->hot_pages[2]},
+        {"blocks_end", row->blocks_end},
+        {"chunks_end", row->chunks_end},
+    };
+    PyObject *dict = PyDict_New();
+    for (size_t i = 0; dict && i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (axpy_put_u64(dict, numbers[i].name, numbers[i].value) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    if (dict &&
+        (axpy_put_double(dict, "mapped_bytes_mean", row->mapped_bytes_mean) < 0 ||
+         axpy_put_double(dict, "wastage_bytes_mean", row->wastage_bytes_mean) < 0 ||
+         axpy_put_double(dict, "pages_flipped_per_method", row->pages_flipped_per_method) < 0)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *replay_row(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    CodeReplayObject *self = (CodeReplayObject *)op;
+    if (enter(self) < 0) {
+        return NULL;
+    }
+    ax_code_row row;
+    int status = ax_code_replay_row(&self->replay, &row);
+    atomic_store(&self->busy, 0);
+    if (status == AX_ERR_STATE) {
+        PyErr_SetString(PyExc_RuntimeError, "replay is not finished");
+        return NULL;
+    }
+    return status == AX_OK ? row_dict(&row) : axpy_raise(self->state, status, NULL);
+}
+
+static PyObject *replay_check(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    CodeReplayObject *self = (CodeReplayObject *)op;
+    ax_detail detail = {0};
+    if (enter(self) < 0) {
+        return NULL;
+    }
+    int status = ax_codeheap_check(&self->replay.heap, &detail);
+    atomic_store(&self->busy, 0);
+    if (status != AX_OK) {
+        return axpy_raise(self->state, status, &detail);
+    }
+    Py_RETURN_NONE;
+}
+
+/* One dict per block, chunk by chunk in the order of addresses: for pictures and tests. */
+static PyObject *replay_blocks(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    CodeReplayObject *self = (CodeReplayObject *)op;
+    if (enter(self) < 0) {
+        return NULL;
+    }
+    const ax_codeheap *heap = &self->replay.heap;
+    PyObject *rows = PyList_New(0);
+    for (uint32_t place = 0; rows && place < heap->chunks_alive; place++) {
+        const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
+        for (uint32_t i = chunk->first; rows && i != AX_NO_BLOCK; i = heap->blocks[i].higher) {
+            const ax_block *b = &heap->blocks[i];
+            PyObject *row = PyDict_New();
+            if (!row || axpy_put_u64(row, "chunk", place) < 0 ||
+                axpy_put_u64(row, "chunk_bytes", chunk->bytes) < 0 ||
+                axpy_put_u64(row, "offset", b->start - chunk->base) < 0 ||
+                axpy_put_u64(row, "payload_bytes", ax_block_payload(heap, i)) < 0 ||
+                axpy_put_u64(row, "code_bytes", b->code_bytes) < 0 ||
+                axpy_put_u64(row, "free", b->is_free) < 0 ||
+                axpy_put_u64(row, "listed", b->listed) < 0 ||
+                axpy_put_u64(row, "executable", chunk->exec) < 0 || PyList_Append(rows, row) < 0) {
+                Py_CLEAR(rows);
+            }
+            Py_XDECREF(row);
+        }
+    }
+    atomic_store(&self->busy, 0);
+    return rows;
+}
+
+static PyMethodDef replay_methods[] = {
+    {"step", replay_step, METH_O,
+     "step($self, events, /)\n--\n\nReplay at most so many events more; how many are left."},
+    {"row", replay_row, METH_NOARGS, "row($self, /)\n--\n\nThe counters of a finished replay."},
+    {"check", replay_check, METH_NOARGS,
+     "check($self, /)\n--\n\nRaise CorruptionError if the heap's state is inconsistent."},
+    {"blocks", replay_blocks, METH_NOARGS,
+     "blocks($self, /)\n--\n\nOne dict per block in the order of addresses."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot replay_slots[] = {
+    {Py_tp_doc, (void *)(uintptr_t) "A trace of compiled methods driven through a code heap."},
+    {Py_tp_new, (void *)(uintptr_t)replay_new},
+    {Py_tp_dealloc, (void *)(uintptr_t)replay_dealloc},
+    {Py_tp_methods, replay_methods},
+    {0, NULL},
+};
+
+static PyType_Spec replay_spec = {
+    .name = "pyallocx._core.CodeReplay",
+    .basicsize = sizeof(CodeReplayObject),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = replay_slots,
+};
+
+static PyObject *policy_names(void)
+{
+    PyObject *names = PyTuple_New(AX_CODE_POLICIES);
+    for (uint32_t i = 0; names && i < AX_CODE_POLICIES; i++) {
+        PyObject *name = PyUnicode_FromString(ax_code_policy_name(i));
+        if (!name || PyTuple_SetItem(names, (Py_ssize_t)i, name) < 0) {
+            Py_CLEAR(names);
+        }
+    }
+    return names;
+}
+
+int axpy_code_init(PyObject *module, module_state *Py_UNUSED(state))
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &replay_spec, NULL);
+    int failed = !type || PyModule_AddObjectRef(module, "CodeReplay", type) < 0;
+    Py_XDECREF(type);
+    PyObject *names = failed ? NULL : policy_names();
+    failed = failed || !names || PyModule_AddObjectRef(module, "CODE_POLICIES", names) < 0;
+    Py_XDECREF(names);
+    return failed ? -1 : 0;
+}

@@ -1,0 +1,345 @@
+"""Code memory: chunks that are cut into blocks, joined again, and flipped to be executable.
+
+`CodeSystem` replays a trace of compiled methods through ``csrc/core/codeheap`` under the historical
+policies of Mozilla bug 601724 and under today's designs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyallocx import _core
+from pyallocx.sweep import Cell, Control, Parameter
+from pyallocx.trace import Trace
+from pyallocx.units import parse_bytes, parse_count
+
+__all__ = ["CODE_POLICIES", "HISTORICAL", "MIN_HOLES", "WX_MODES", "CodeReplay", "replay_code"]
+
+#: Names of the policies, in the order of the core's table; those of the bug's history come first.
+CODE_POLICIES: tuple[str, ...] = _core.CODE_POLICIES
+#: The policies that know no size and give the rest of a block back with add_remainder.
+HISTORICAL: tuple[str, ...] = CODE_POLICIES[:6]
+#: The smallest hole that is cut out of a used block, from header H and minimum payload M.
+MIN_HOLES = ("max(M,2H)", "H+M", "2H+M", "3H+M", "4H+3M")
+#: How writable and executable exclude each other.
+WX_MODES = ("flip", "dual", "rwx", "per_thread")
+
+_U64_MAX = 2**64 - 1
+_OWN = 2**32 - 1
+_SLICE_EVENTS = 1 << 18
+
+
+def _whole(
+    low: int, high: int, *, own: bool = False, infinite: bool = False
+) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        if own and value is None:
+            return None
+        if infinite and value == math.inf:
+            return math.inf
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{value!r} is not a whole number")
+        if not low <= value <= high:
+            raise ValueError(f"{value} is out of range, allowed is {low} to {high}")
+        return value
+
+    return check
+
+
+PARAMETERS: tuple[Parameter, ...] = (
+    Parameter("policy", "segregated", str, "how blocks are found, cut and joined", CODE_POLICIES),
+    Parameter(
+        "chunk_bytes",
+        65536,
+        parse_bytes,
+        "what is asked of the system at a time, a multiple of the page",
+        check=_whole(1, 1 << 32),
+    ),
+    Parameter(
+        "byte_limit",
+        0,
+        parse_bytes,
+        "byte_limit, halving: largest payload that alloc returns; 0 none",
+        check=_whole(0, 1 << 32),
+    ),
+    Parameter(
+        "min_hole",
+        "3H+M",
+        str,
+        "historical: smallest hole that add_remainder cuts",
+        MIN_HOLES,
+    ),
+    Parameter(
+        "wx",
+        "flip",
+        str,
+        "flip: mprotect per chunk; dual: two mappings; rwx: neither; per_thread: protection keys",
+        WX_MODES,
+    ),
+    Parameter(
+        "header_bytes",
+        None,
+        parse_bytes,
+        "in-band header of a block (16, 20, 32, 40); default: the design's own, 40 in history",
+        check=_whole(0, 4096, own=True),
+    ),
+    Parameter(
+        "min_payload_bytes",
+        32,
+        parse_bytes,
+        "smallest payload of a block",
+        check=_whole(1, 65536),
+    ),
+    Parameter(
+        "pointer_bytes", 8, parse_bytes, "4 or 8: headers are aligned to it", check=_whole(4, 8)
+    ),
+    Parameter(
+        "granule_bytes",
+        None,
+        parse_bytes,
+        "sized designs round requests up to this; default: the design's own",
+        check=_whole(1, 65536, own=True),
+    ),
+    Parameter(
+        "min_rest_bytes",
+        None,
+        parse_bytes,
+        "first_fit, best_fit, segregated: smaller rests stay with the block; default: the design's",
+        check=_whole(0, 1 << 31, own=True),
+    ),
+    Parameter("page_bytes", 4096, parse_bytes, "page of the system", check=_whole(64, 1 << 30)),
+    Parameter(
+        "partitions", 16, parse_count, "partition: pieces of one request", check=_whole(1, 65536)
+    ),
+    Parameter(
+        "max_code_bytes",
+        2 << 20,
+        parse_bytes,
+        "bump: everything is flushed beyond this",
+        check=_whole(1, 1 << 40),
+    ),
+    Parameter(
+        "reach_bytes",
+        0,
+        parse_bytes,
+        "how far a jump reaches; blocks beyond it are counted; 0 any distance",
+        check=_whole(0, 1 << 48),
+    ),
+    Parameter(
+        "keep_bytes",
+        math.inf,
+        parse_bytes,
+        "empty chunks kept, together: 0 none, one chunk's size one, inf all",
+        check=_whole(0, _U64_MAX - 1, infinite=True),
+    ),
+    Parameter(
+        "keep_operations",
+        0,
+        parse_count,
+        "give an empty chunk back after so many operations; 0 never by age",
+        check=_whole(0, _U64_MAX),
+    ),
+    Parameter(
+        "jump_bytes",
+        8,
+        parse_bytes,
+        "historical: room for the jump from one block to the next",
+        check=_whole(0, 4096),
+    ),
+    Parameter(
+        "hot_methods",
+        256,
+        parse_count,
+        "hot_pages: how many of the most recent methods are looked at",
+        check=_whole(0, 1 << 20),
+    ),
+)
+
+_REPLAY_ONLY = ("jump_bytes", "hot_methods")
+
+
+def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
+    numbers = {}
+    names = {"policy": CODE_POLICIES, "min_hole": MIN_HOLES, "wx": WX_MODES}
+    for name, value in values.items():
+        if name in _REPLAY_ONLY:
+            continue
+        if name in names:
+            value = names[name].index(value)
+        elif value is None:
+            value = _OWN
+        numbers[name] = _U64_MAX if value == math.inf else int(value)
+    return numbers
+
+
+@dataclass(frozen=True)
+class CodeReplay:
+    """One replay of a trace through a code heap.
+
+    Attributes
+    ----------
+    row : dict
+        The counters, named as the columns of a sweep.
+    blocks : list of dict
+        The heap at the end, block by block in the order of addresses: ``chunk``, ``chunk_bytes``,
+        ``offset`` (of the header), ``payload_bytes``, ``code_bytes``, ``free``, ``listed``,
+        ``executable``.
+    """
+
+    row: dict[str, Any]
+    blocks: list[dict[str, int]]
+
+
+def _start(
+    trace: Trace, values: Mapping[str, Any], *, modelled: bool = True, fail_at: int = 0
+) -> _core.CodeReplay:
+    return _core.CodeReplay(
+        _core_params(values),
+        trace.op,
+        trace.object,
+        trace.size_bytes,
+        trace.n_objects,
+        values["jump_bytes"],
+        values["hot_methods"],
+        modelled=modelled,
+        fail_at=fail_at,
+    )
+
+
+def _drive(replay: _core.CodeReplay, events: int, control: Control | None) -> None:
+    left = events
+    while left:
+        before, left = left, replay.step(_SLICE_EVENTS)
+        if control is not None:
+            control.advance(before - left)
+            control.check()
+
+
+def _finish(row: dict[str, Any]) -> dict[str, Any]:
+    row["system_calls"] = row["chunk_maps"] + row["chunk_unmaps"] + row["protect_calls"]
+    return row
+
+
+def replay_code(
+    trace: Trace, *, modelled: bool = True, fail_at: int = 0, **params: object
+) -> CodeReplay:
+    """Replay a trace of compiled methods through a code heap under one policy.
+
+    Parameters
+    ----------
+    trace : Trace
+        Allocations are methods, their sizes bytes of code.
+    modelled : bool
+        Count without memory. False maps and protects real pages, which changes no counter.
+    fail_at : int
+        Make this call to the system fail, counted from 1 (0: none).
+    **params
+        Parameters of a sweep.
+
+    Returns
+    -------
+    CodeReplay
+        Counters, and the blocks at the end.
+
+    Raises
+    ------
+    CorruptionError
+        If the policy's arithmetic broke the heap (some historical ones do).
+    MemoryError
+        If the system refused.
+    TraceError
+        If an event breaks the rules of a trace.
+
+    Examples
+    --------
+    >>> import pyallocx as px
+    >>> trace = px.synthesize(1000, seed=1, sizes="lognormal")
+    >>> px.replay_code(trace, policy="byte_limit", byte_limit=4096).row["chunk_maps"] > 0
+    True
+    """
+    known = {p.name: p for p in PARAMETERS}
+    unknown = [name for name in params if name not in known]
+    if unknown:
+        raise TypeError(f"code heap has no parameter {unknown[0]!r}; it has: {', '.join(known)}")
+    values = {p.name: p.default for p in PARAMETERS}
+    values |= {name: known[name].validate(value) for name, value in params.items()}
+    replay = _start(trace, values, modelled=modelled, fail_at=fail_at)
+    _drive(replay, len(trace), None)
+    replay.check()
+    return CodeReplay(_finish(replay.row()), replay.blocks())
+
+
+class CodeSystem:
+    """How a code heap is swept."""
+
+    name = "code"
+    parameters = PARAMETERS
+    columns = (
+        "methods",
+        "chunk_maps",
+        "chunk_unmaps",
+        "protect_calls",
+        "system_calls",
+        "flips_to_write",
+        "flips_to_exec",
+        "pages_flipped",
+        "pages_flipped_per_method",
+        "mapped_bytes_peak",
+        "mapped_bytes_mean",
+        "mapped_bytes_end",
+        "code_bytes_peak",
+        "code_bytes_end",
+        "wastage_bytes_mean",
+        "wastage_bytes_peak",
+        "header_bytes",
+        "dead_bytes",
+        "free_bytes",
+        "largest_free_block",
+        "internal_fragmentation",
+        "external_fragmentation",
+        "splits",
+        "coalesces",
+        "list_scan_steps",
+        "unmarked_header_writes",
+        "vma_count_peak",
+        "hot_pages_4k",
+        "hot_pages_64k",
+        "hot_pages_2m",
+        "reach_failures",
+        "flushes",
+        "blocks_end",
+        "chunks_end",
+    )
+    default_grid: ClassVar[Mapping[str, Sequence[object]]] = {
+        "policy": ["byte_limit", "segregated"],
+        "chunk_bytes": [4096, 16384, 65536, 262144, 1 << 20, 2 << 20],
+        "byte_limit": [4096],
+    }
+    x = "wastage_bytes_mean"
+    y = "system_calls"
+    labels: ClassVar[Mapping[str, str]] = {
+        "wastage_bytes_mean": "mapped and not code, mean",
+        "wastage_bytes_peak": "mapped and not code, peak",
+        "system_calls": "mmap + munmap + mprotect calls",
+        "pages_flipped_per_method": "pages flipped per method",
+    }
+
+    def group(self, cells: Sequence[Cell]) -> list[list[int]]:
+        """Every cell is a pass of its own, but equal ones are one."""
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for index, cell in enumerate(cells):
+            groups.setdefault(tuple(cell.values()), []).append(index)
+        return list(groups.values())
+
+    def run(self, trace: Trace, cells: Sequence[Cell], control: Control) -> list[object]:
+        """Replay one group."""
+        replay = _start(trace, cells[0])
+        _drive(replay, len(trace), control)
+        replay.check()
+        row = _finish(replay.row())
+        return [dict(row) for _ in cells]
