@@ -2,6 +2,7 @@
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
+from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
@@ -29,4 +30,5 @@ __all__ = [
     "shipped",
     "sweep",
     "synthesize",
+    "synthesize_code",
 ]

@@ -11,9 +11,9 @@
     Frees code: a true free at a true time. It names the method without its class, so that which of
     the methods of this name, level and kind is flushed is taken to be the oldest.
 
-In ``metadata["obtained"]`` sizes have a part of their own. The key is ``level 3``, with ``osr`` where
-the method is entered in a loop. A log from which not one size can be told is refused. All other
-lines are passed over, since programs write among them.
+In ``metadata["obtained"]`` sizes have a part of their own. The key is ``level 3``, with ``osr``
+where the method is entered in a loop. A log from which not one size can be told is refused. All
+other lines are passed over, since programs write among them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ __all__ = ["XlogReader"]
 _PREFIX = re.compile(rb"((?:\[[^\]\n]*\])+) (.*)", re.DOTALL)
 _TIME = re.compile(rb"\[(\d+)(?:(ns|ms|us)|[.,](\d{1,9})s)\]", re.ASCII)
 _INSTALL = re.compile(rb"Installing (osr )?method \((\d+)\) (\S+?)\(\S*(?: @ -?\d+)?\s*", re.ASCII)
-_USED = re.compile(rb"(CodeCache|CodeHeap '[^']*'): size=\d+Kb used=(\d+)Kb max_used=\d+Kb.*", re.S)
+_USED = re.compile(
+    rb"(CodeCache|CodeHeap '[^']*'): size=\d+Kb used=(\d+)Kb max_used=\d+Kb.*", re.ASCII | re.DOTALL
+)
 _FLUSH = re.compile(
-    rb"Flushing nmethod +(\d+)/0x([0-9a-fA-F]+), level=(-?\d+), osr=([01]),.* method (.+) \(\w+\)\s*",
+    rb"Flushing nmethod +(\d+)/0x([0-9a-fA-F]+), level=(-?\d+), osr=([01]),.* method (.+) "
+    rb"\(\w+\)\s*",
     re.ASCII | re.DOTALL,
 )
 _FIRST = re.compile(

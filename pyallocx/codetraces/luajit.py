@@ -7,9 +7,9 @@
 ``B,SECONDS,REASON``
     The compilation of a trace was aborted. Nothing is freed; counted as ``aborts``.
 
-That ``X`` and not ``B`` is the flush shows in the log itself: traces are numbered from 1 again after
-an ``X`` only, the machine code starts at another address there, and what lives between two of them
-reaches the limit of the machine code area (``maxmcode``).
+That ``X`` and not ``B`` is the flush shows in the log itself: only after an ``X`` are traces
+numbered from 1 again and does the machine code start at another address, and what lives between two
+of them reaches the limit of all machine code (``maxmcode``).
 """
 
 from __future__ import annotations

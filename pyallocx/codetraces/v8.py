@@ -92,7 +92,7 @@ class V8Reader(LineReader):
         return made if self._version is None else {"v8_version": self._version} | made
 
     def passed_over(self, beginning: bytes) -> bool:
-        """Sources of scripts may have any length, on one line."""
+        """Return whether this is no event: the source of a script is one line of any length."""
         return not beginning.startswith(_EVENTS)
 
     def parse(self, line: bytes) -> None:
