@@ -608,8 +608,8 @@ def load(
     """Read a trace from a file, whatever known format it is in.
 
     The format is recognised by content, never by name: the ``.npz`` files of `Trace.save`, the
-    text of Android's memory_replay (``aosp``) and of glibc's mtrace (``mtrace``), the code traces of
-    `pyallocx.codetraces` (``v8``, ``jitdump``, ``perfmap``, ``hotspot_xlog``,
+    text of Android's memory_replay (``aosp``) and of glibc's mtrace (``mtrace``), the code traces
+    of `pyallocx.codetraces` (``v8``, ``jitdump``, ``perfmap``, ``hotspot_xlog``,
     ``hotspot_logcompilation``, ``jvmti``, ``luajit``), and any of these inside gzip or a zip with
     one member (stored or deflated), nested or not. Foreign formats are read in
     pieces; nothing is unpacked as a whole into memory. Columns that an ``.npz`` holds uncompressed

@@ -71,11 +71,11 @@ class XlogReader(LineReader):
     def metadata(self) -> dict[str, Any]:
         """Add how sizes and the identity of what is freed were obtained."""
         made = super().metadata()
-        made["obtained"]["sizes"] = {"seen": 0, "inferred": {"growth_of_used_kib": self._sizes}}
-        made["obtained"]["freed_objects"] = {
-            "seen": 0,
-            "inferred": {"oldest_of_name_and_level": self._frees[SEEN]},
-        }
+        for what, rule, count in (
+            ("sizes", "growth_of_used_kib", self._sizes),
+            ("freed_objects", "oldest_of_name_and_level", self._frees[SEEN]),
+        ):
+            made["obtained"][what] = {"seen": 0, "inferred": {rule: count} if count else {}}
         return made
 
     def passed_over(self, beginning: bytes) -> bool:
@@ -104,7 +104,7 @@ class XlogReader(LineReader):
             raise_at(
                 f"line {self.line}",
                 "expected 'CodeCache: size=..Kb used=..Kb' lines, from which alone this log tells "
-                "sizes: log with -Xlog:codecache*=debug,compilation*=debug,nmethod*=info",
+                "sizes: log with -Xlog:codecache*=debug,nmethod*=info",
                 b"end of the log",
             )
 

@@ -7,9 +7,10 @@
 ``B,SECONDS,REASON``
     The compilation of a trace was aborted. Nothing is freed; counted as ``aborts``.
 
-That ``X`` and not ``B`` is the flush shows in the log itself: only after an ``X`` are traces
-numbered from 1 again and does the machine code start at another address, and what lives between two
-of them reaches the limit of all machine code (``maxmcode``).
+That ``X`` and not ``B`` is the flush shows in the log itself: after a ``B`` the machine code goes
+on right below what was there, after an ``X`` it starts elsewhere, and what lives between two ``X``
+reaches the limit of all machine code (``maxmcode``). (A number of a trace is used again before a
+flush, too: the trace may have been collected, but its machine code stays.)
 """
 
 from __future__ import annotations
