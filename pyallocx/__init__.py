@@ -3,6 +3,7 @@
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
 from pyallocx.code import CodeReplay, replay_code
+from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
@@ -32,4 +33,5 @@ __all__ = [
     "shipped",
     "sweep",
     "synthesize",
+    "synthesize_code",
 ]

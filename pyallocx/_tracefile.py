@@ -23,12 +23,14 @@ import numpy.typing as npt
 from pyallocx._core import TraceError, TraceReader
 from pyallocx._files import write_atomically
 from pyallocx._progress import progress_bar
+from pyallocx.codetraces import FORMATS as CODE_FORMATS
+from pyallocx.codetraces import recognise as recognise_code
 from pyallocx.trace import COLUMN_DTYPES, FORMAT_VERSION, REQUIRED_COLUMNS, Array, Trace
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-FORMATS: Final = ("npz", "aosp", "mtrace")
+FORMATS: Final = ("npz", "aosp", "mtrace", *CODE_FORMATS)
 
 _CHUNK_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 1 << 16
@@ -251,9 +253,10 @@ class _Loader:
                 return self.read(inner, f"{name}[{chosen[0].filename}]", depth + 1)
 
     def read_text(self, stream: _Stream, name: str, format: str) -> Trace:
-        """Read a text format in pieces."""
+        """Read a foreign format in pieces."""
         skip = self.on_error == "skip"
-        reader = TraceReader(format, skip=skip)
+        code = CODE_FORMATS[format](skip) if format in CODE_FORMATS else None
+        reader = TraceReader(format, skip=skip) if code is None else code
         total = os.fstat(self.file.fileno()).st_size
         bar = progress_bar(
             total, f"reading {self.base_name}", "B", wanted=self.progress, long=total >= _LONG_BYTES
@@ -295,8 +298,10 @@ class _Loader:
             metadata["member"] = "/".join(self.members)
         metadata["counts"] = {kind: count for kind, count in counts.items() if count}
         metadata["dropped"] = {kind: count for kind, count in dropped.items() if count}
-        if format == "aosp":
-            metadata["tids"] = reader.threads()
+        if code is not None:
+            metadata |= code.metadata()
+        elif format == "aosp":
+            metadata["tids"] = cast("TraceReader", reader).threads()
         return Trace._adopt(columns, metadata, self.progress)
 
 
@@ -307,20 +312,22 @@ def _listed(names: list[str]) -> str:
 
 
 def _recognise(head: bytes, name: str) -> str:
-    """Tell the text formats apart by the first line that one of them can have written."""
+    """Tell the foreign formats apart by the first line that one of them can have written."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TraceError(f"{name}: expected plain ASCII text, found UTF-16")
+    found = recognise_code(head)
     if b"\0" not in head:
-        found = [
+        found += [
             (match.start(), format)
             for format, line in (("aosp", _AOSP_LINE), ("mtrace", _MTRACE_LINE))
             if (match := line.search(head))
         ]
-        if found:
-            return min(found)[1]
+    if found:
+        return min(found)[1]
     raise TraceError(
-        f"{name}: expected a trace: an npz of pyallocx, memory_replay text (aosp) or glibc mtrace "
-        f"text, plain or inside gzip or zip; this begins with {head[:32]!r}"
+        f"{name}: expected a trace: an npz of pyallocx, memory_replay text (aosp), glibc mtrace "
+        f"text or a code trace ({', '.join(CODE_FORMATS)}), plain or inside gzip or zip; this "
+        f"begins with {head[:32]!r}"
     )
 
 

@@ -11,6 +11,7 @@ import errno
 import importlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -135,7 +136,82 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> _Parse
     _add_trace(info)
     info.add_argument("--json", action="store_true", help="print JSON only")
     info.set_defaults(run=_info)
+
+    recorder = verbs.add_parser(
+        "record-jit",
+        help="run node or java, and record the code that it compiles",
+        usage="pyallocx record-jit [-h] [-o FILE] [--json] -- PROGRAM [ARGUMENT ...]",
+        description="Run node or java with its code log on, and import the log as a trace. The "
+        "program keeps our standard input and output, and its exit code is ours; the summary goes "
+        "to standard error.",
+    )
+    recorder.add_argument("-o", "--output", metavar="FILE", help="write the trace (npz)")
+    recorder.add_argument(
+        "--json",
+        action="store_true",
+        help="print the summary as JSON, on standard output after the program's",
+    )
+    recorder.add_argument("command", nargs=argparse.REMAINDER, help="-- PROGRAM [ARGUMENT ...]")
+    recorder.set_defaults(run=_record_jit)
     return parser
+
+
+def _record_jit(options: argparse.Namespace, open_trace: OpenTrace) -> int:
+    from pyallocx.codetraces.record import RecordingError, UnknownProgram, record_jit
+
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if options.output is not None:
+        _check_target(options.output)
+    try:
+        code, trace = record_jit(command)
+    except UnknownProgram as exc:
+        raise _UsageError(f"record-jit: {exc}") from None
+    except RecordingError as exc:
+        return _complain(exc, _exit_code(exc.returncode) or 1)
+    if options.output is not None:
+        trace.save(options.output)
+    summary = trace.summary()
+    if options.json:
+        # The program wrote to the descriptor, and may not have ended its last line.
+        sys.stdout.flush()
+        document = {"trace": options.output, "summary": summary, "metadata": dict(trace.metadata)}
+        print(json.dumps(document, indent=2))
+    else:
+        peak = format_bytes(summary["peak_live_bytes"] or 0)
+        lines = [
+            f"recorded: {_describe(shlex.join(command), trace)}",
+            f"code: {format_count(summary['allocs'] or 0)} allocs of "
+            f"{format_bytes(summary['allocated_bytes'] or 0)} in all, at most {peak} at a time",
+            *(f"{what}: {text}" for what, text in _obtained(trace.metadata["obtained"])),
+            f"trace: {options.output or 'not kept; -o FILE writes it'}",
+        ]
+        print("\n".join(lines), file=sys.stderr)
+    return _exit_code(code)
+
+
+def _exit_code(returncode: int) -> int:
+    """Write the death by a signal as a shell does."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def _obtained(obtained: Any) -> list[tuple[str, str]]:
+    """Say of each kind of event how many were seen, and how many inferred by which rule."""
+    if not isinstance(obtained, Mapping):
+        return []
+    lines = []
+    for what, how in obtained.items():
+        if not isinstance(how, Mapping):
+            continue
+        inferred = how.get("inferred")
+        rules = inferred.items() if isinstance(inferred, Mapping) else ()
+        parts = [f"{_count(how.get('seen', 0))} seen"]
+        parts += [f"{_count(count)} inferred by {printable(str(rule))}" for rule, count in rules]
+        lines.append((printable(str(what)), ", ".join(parts)))
+    return lines
+
+
+def _count(value: Any) -> str:
+    return format_count(value) if isinstance(value, int) else printable(str(value))
 
 
 def _version() -> str:
@@ -423,6 +499,11 @@ def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
         if present:
             print(f"\n{title}")
             _print_pairs((key, _info_text(key, summary[key])) for key in present)
+    obtained = _obtained(metadata.get("obtained"))
+    if obtained:
+        print("\nobtained")
+        _print_pairs(obtained)
+        del metadata["obtained"]
     print("\nrecorded")
     dropped = ", ".join(f"{format_count(n)} {kind}" for kind, n in _dropped(trace).items())
     shown = {k: v for k, v in metadata.items() if k != "dropped"}

@@ -608,8 +608,10 @@ def load(
     """Read a trace from a file, whatever known format it is in.
 
     The format is recognised by content, never by name: the ``.npz`` files of `Trace.save`, the
-    text of Android's memory_replay (``aosp``) and of glibc's mtrace (``mtrace``), and any of these
-    inside gzip or a zip with one member (stored or deflated), nested or not. Text is read in
+    text of Android's memory_replay (``aosp``) and of glibc's mtrace (``mtrace``), the code traces
+    of `pyallocx.codetraces` (``v8``, ``jitdump``, ``perfmap``, ``hotspot_xlog``,
+    ``hotspot_logcompilation``, ``jvmti``, ``luajit``), and any of these inside gzip or a zip with
+    one member (stored or deflated), nested or not. Foreign formats are read in
     pieces; nothing is unpacked as a whole into memory. Columns that an ``.npz`` holds uncompressed
     are mapped into memory, so that a trace may be larger than memory; such a file must not be
     changed while the trace lives.
@@ -622,7 +624,8 @@ def load(
         What to do about a line that the format does not allow and about an event that cannot be
         (a free of what is not live, an allocation at a live address): raise `TraceError`, or drop
         it and count it in ``metadata["dropped"]`` by kind. Has no bearing on ``.npz``.
-    format : {"npz", "aosp", "mtrace"}, optional
+    format : {"npz", "aosp", "mtrace", "v8", "jitdump", "perfmap", "hotspot_xlog", \
+"hotspot_logcompilation", "jvmti", "luajit"}, optional
         Insist on a format instead of recognising it.
     member : str, optional
         The member to read of a zip that has several.
@@ -637,7 +640,8 @@ def load(
         (base name), ``member`` where in a zip, ``counts`` (what was met beside events, such as
         ``frees_of_null``, ``failed_allocs``, ``times_raised``), ``dropped``, and for ``aosp``
         ``tids``, the thread number in the file of each dense thread. Kinds that did not occur are
-        left out.
+        left out. After a code trace also ``key_names``, and ``obtained``: for ``allocs`` and
+        ``frees`` how many were ``seen`` in the file, and how many ``inferred`` by which rule.
 
     Raises
     ------
@@ -645,7 +649,7 @@ def load(
         The file does not exist, is a directory or cannot be read.
     TraceError
         The file is empty, of no known format, truncated or damaged, or breaks a rule. The message
-        names the file, and the line where there are lines.
+        names the file, and the line where there are lines (in a jitdump: the offset).
     ValueError
         `on_error` or `format` is none of the above, or `member` is given and the file is no zip.
 

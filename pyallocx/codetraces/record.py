@@ -1,0 +1,169 @@
+"""Run a program whose just-in-time compiler can log its code, and import the log."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from pyallocx._core import TraceError
+from pyallocx.trace import Trace, load
+
+__all__ = ["Recording", "RecordingError", "UnknownProgram", "record_jit"]
+
+_NODE = re.compile(r"node(js)?([-\d.]*)")
+_JAVA = re.compile(r"java([-\d.]*)")
+# What node runs first in a worker, and never in the main thread.
+_WORKER = b"node:internal/main/worker_thread"
+
+
+class UnknownProgram(ValueError):
+    """The program is not there, or is none that is known to log its code."""
+
+
+class RecordingError(TraceError):
+    """The program ran, but its log cannot be had; `returncode` is its exit status."""
+
+    def __init__(self, message: str, returncode: int) -> None:
+        super().__init__(message)
+        self.returncode = returncode
+
+
+class Recording(NamedTuple):
+    """What `record_jit` brings back: the program's exit status, and the trace."""
+
+    returncode: int
+    """As of `subprocess.Popen`: negative where a signal ended the program."""
+    trace: Trace
+
+
+def record_jit(command: Sequence[str]) -> Recording:
+    """Run node or java with its code log on, and import the log.
+
+    The program has our standard input, output and error, our directory and environment, and all
+    its arguments; the flags that turn the log on come before them. The log is written to a
+    temporary directory, which is removed.
+
+    Parameters
+    ----------
+    command
+        The program and its arguments. Node is run with ``--log-code`` (format ``v8``), java with
+        ``-XX:+LogCompilation`` (format ``hotspot_logcompilation``), which of what HotSpot 17 can
+        write is the only log with sizes and addresses.
+
+    Returns
+    -------
+    Recording
+        ``returncode``, and ``trace`` with ``program``, ``command`` and ``returncode`` in its
+        metadata. Of node it is the trace of the main thread; where worker threads had logs too,
+        ``isolates`` counts them all.
+
+    Raises
+    ------
+    UnknownProgram
+        There is no such program, or it is neither node nor java.
+    RecordingError
+        The program wrote no log, or one that is not as expected. A `TraceError`.
+    OSError
+        The program could not be run.
+    """
+    if not command:
+        raise UnknownProgram("no program was named")
+    words = list(command)
+    name = os.path.basename(words[0])
+    flags = _flags(name)
+    program = shutil.which(words[0])
+    if program is None:
+        raise UnknownProgram(f"{words[0]}: no such program")
+    with tempfile.TemporaryDirectory(prefix="pyallocx-jit-") as directory:
+        log = os.path.join(directory, "code.log")
+        added = [flag.format(log=log) for flag in flags]
+        process = subprocess.Popen([words[0], *added, *words[1:]], executable=program)
+        with _until_it_ends(process):
+            returncode = process.wait()
+        _remove_thread_logs(process.pid)
+        logs = [
+            path
+            for path in Path(directory).iterdir()
+            # A child process of the program may have logged here too.
+            if path.name == "code.log" or f"-{process.pid}-" in path.name
+        ]
+        if not logs:
+            raise RecordingError(f"{name} wrote no log of its code", returncode)
+        try:
+            trace = load(_main_log(logs), format=_format(name), progress=False)
+        except TraceError as error:
+            raise RecordingError(f"the log of {name}: {error}", returncode) from None
+    metadata = {key: value for key, value in trace.metadata.items() if key != "file"}
+    metadata |= {"program": name, "command": words, "returncode": returncode}
+    if len(logs) > 1:
+        metadata["isolates"] = len(logs)
+    return Recording(returncode, Trace._adopt(trace.columns(), metadata, False))
+
+
+def _format(name: str) -> str:
+    return "v8" if _NODE.fullmatch(name) else "hotspot_logcompilation"
+
+
+def _flags(name: str) -> tuple[str, ...]:
+    if _NODE.fullmatch(name):
+        # V8 puts what tells isolates apart before the file's name.
+        return ("--log-code", "--logfile={log}")
+    if _JAVA.fullmatch(name):
+        return ("-XX:+UnlockDiagnosticVMOptions", "-XX:+LogCompilation", "-XX:LogFile={log}")
+    raise UnknownProgram(f"{name}: expected node or java, the programs that log their code")
+
+
+@contextlib.contextmanager
+def _until_it_ends(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave Ctrl-C to the program, and pass on what asks us to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+
+    # A terminal sends Ctrl-C to both of us.
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, pass_on),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _remove_thread_logs(pid: int) -> None:
+    """Remove what a HotSpot that was killed leaves of its compiler threads' own logs."""
+    # HotSpot looks at no variable: on Linux this is where they are.
+    for path in glob.glob(f"/tmp/hs_c*_pid{pid}.log"):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _main_log(logs: Sequence[Path]) -> Path:
+    """Return the log of the main thread among those of all isolates of one process."""
+    if len(logs) == 1:
+        return logs[0]
+    largest = sorted(logs, key=lambda path: path.stat().st_size, reverse=True)
+    return next((path for path in largest if not _holds(path, _WORKER)), largest[0])
+
+
+def _holds(path: Path, text: bytes) -> bool:
+    with path.open("rb") as file:
+        return any(text in line for line in file)

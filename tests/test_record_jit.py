@@ -1,0 +1,168 @@
+"""Recording the code that node and java compile: `pyallocx record-jit`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyallocx as px
+from pyallocx.cli import main
+from pyallocx.codetraces.record import RecordingError, UnknownProgram, record_jit
+
+
+def kinds(trace: px.Trace) -> set[str]:
+    assert trace.key is not None
+    return {trace.metadata["key_names"][key] for key in trace.key.tolist()}
+
+
+node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+java = pytest.mark.skipif(shutil.which("java") is None, reason="java is not installed")
+javac = pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK is installed")
+
+SCRIPT = """
+const { Worker, isMainThread } = require('worker_threads');
+if (isMainThread && process.argv[2] === 'worker') new Worker(__filename);
+function f(i) { return i * 3 + 1; }
+let sum = 0;
+for (let i = 0; i < 1e6; i++) sum += f(i);
+if (isMainThread) {
+  process.stdin.on('data', (text) => process.stdout.write(text.toString().toUpperCase()));
+  process.stdin.on('end', () => process.exit(process.argv[2] === 'worker' ? 0 : 7));
+}
+"""
+
+
+def run_record(
+    directory: Path, *arguments: str, text: str = "hello", **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run `pyallocx record-jit` in a directory of its own, which must stay empty."""
+    empty = directory / "empty"
+    empty.mkdir(exist_ok=True)
+    spare = directory / "temporary"
+    spare.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pyallocx.cli", "record-jit", *arguments],
+        cwd=empty,
+        env={**os.environ, "TMPDIR": str(spare)},
+        input=text,
+        capture_output=True,
+        text=True,
+        **options,
+    )
+    assert list(empty.iterdir()) == []
+    assert list(spare.iterdir()) == []
+    return done
+
+
+@node
+def test_record_node(tmp_path: Path) -> None:
+    script = tmp_path / "a.js"
+    script.write_text(SCRIPT)
+    out = tmp_path / "out.npz"
+    done = run_record(tmp_path, "-o", str(out), "--", "node", str(script))
+    assert (done.returncode, done.stdout) == (7, "HELLO")
+    assert "seen" in done.stderr
+    assert f"trace: {out}" in done.stderr
+    trace = px.load(out)
+    assert trace.metadata["reader"] == "v8"
+    assert trace.metadata["command"] == ["node", str(script)]
+    assert trace.metadata["returncode"] == 7
+    assert any(kind.endswith(":*") for kind in kinds(trace))
+    assert "isolates" not in trace.metadata
+    assert "file" not in trace.metadata
+
+
+@node
+def test_record_node_with_a_worker(tmp_path: Path) -> None:
+    script = tmp_path / "a.js"
+    script.write_text(SCRIPT)
+    done = run_record(tmp_path, "--json", "--", "node", str(script), "worker")
+    assert done.returncode == 0
+    assert done.stdout.startswith("HELLO")
+    document = json.loads(done.stdout.removeprefix("HELLO"))
+    assert document["metadata"]["isolates"] == 2
+    assert document["trace"] is None
+    assert done.stderr == ""
+
+
+@node
+def test_record_node_that_a_signal_ends(tmp_path: Path) -> None:
+    done = run_record(tmp_path, "--", "node", "-e", "process.kill(process.pid, 'SIGKILL')")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "not kept" in done.stderr
+
+
+@node
+def test_record_node_keeps_the_old_file(tmp_path: Path) -> None:
+    out = tmp_path / "no" / "out.npz"
+    done = run_record(tmp_path, "-o", str(out), "--", "node", "-e", "0")
+    assert done.returncode == 2
+    assert "no such directory" in done.stderr
+
+
+@node
+def test_record_node_without_a_log(tmp_path: Path) -> None:
+    done = run_record(tmp_path, "--", "node", "--no-such-flag", "a.js")
+    assert done.returncode == 9
+    assert "node wrote no log of its code" in done.stderr
+
+
+@java
+@javac
+def test_record_java(tmp_path: Path) -> None:
+    source = tmp_path / "H.java"
+    source.write_text(
+        "public class H { static int f(int i) { return i * 3 + 1; }"
+        " public static void main(String[] a) throws Exception { int s = 0;"
+        " for (int i = 0; i < 3000000; i++) s += f(i); System.out.write(System.in.read());"
+        " System.out.flush(); System.exit(3); } }"
+    )
+    subprocess.run(["javac", "-d", str(tmp_path), str(source)], check=True)
+    out = tmp_path / "out.npz"
+    done = run_record(tmp_path, "-o", str(out), "--", "java", "-cp", str(tmp_path), "H")
+    assert (done.returncode, done.stdout) == (3, "h")
+    trace = px.load(out)
+    assert trace.metadata["reader"] == "hotspot_logcompilation"
+    assert any(kind.startswith("c1 level 3") for kind in kinds(trace))
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([], "no program was named"),
+        (["ls"], "ls: expected node or java"),
+        (["/nowhere/node", "a.js"], "/nowhere/node: no such program"),
+        (["nodemon"], "nodemon: expected node or java"),
+    ],
+)
+def test_record_what_cannot_be(tmp_path: Path, command: list[str], message: str) -> None:
+    done = run_record(tmp_path, "--", *command)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+    with pytest.raises(UnknownProgram, match=message):
+        record_jit(command)
+
+
+def test_record_says_when_the_log_is_not_as_expected(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake = tmp_path / "node"
+    fake.write_text(
+        '#!/bin/sh\nfor a in "$@"; do case $a in --logfile=*) log=${a#--logfile=};; esac; done\n'
+        'printf "code-creation,JS\\n" > "$log"\nexit 5\n'
+    )
+    fake.chmod(0o755)
+    with pytest.raises(RecordingError, match="line 1: expected 'code-creation") as caught:
+        record_jit([str(fake)])
+    assert caught.value.returncode == 5
+    assert main(["record-jit", str(fake)]) == 5
+    assert "the log of node" in capfd.readouterr().err
