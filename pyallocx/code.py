@@ -112,7 +112,7 @@ PARAMETERS: tuple[Parameter, ...] = (
         "first_fit, best_fit, segregated: smaller rests stay with the block; default: the design's",
         check=_whole(0, 1 << 31, own=True),
     ),
-    Parameter("page_bytes", 4096, parse_bytes, "page of the system", check=_whole(64, 1 << 30)),
+    Parameter("page_bytes", 4096, parse_bytes, "page of the system", check=_whole(1, 1 << 30)),
     Parameter(
         "partitions", 16, parse_count, "partition: pieces of one request", check=_whole(1, 65536)
     ),

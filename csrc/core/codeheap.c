@@ -46,8 +46,8 @@ const char *ax_code_policy_name(uint32_t policy)
 static int check_params(const ax_code_params *p, const ax_code_policy *policy, ax_detail *detail)
 {
     const uint64_t page = p->page_bytes;
-    if (page < 64 || page > (UINT64_C(1) << 30) || (page & (page - 1))) {
-        return ax_fail(detail, AX_ERR_RANGE, "page_bytes (a power of two)", page, 64,
+    if (page < 1 || page > (UINT64_C(1) << 30) || (page & (page - 1))) {
+        return ax_fail(detail, AX_ERR_RANGE, "page_bytes (a power of two)", page, 1,
                        UINT64_C(1) << 30, 0);
     }
     if (p->pointer_bytes != 4 && p->pointer_bytes != 8) {
@@ -279,21 +279,23 @@ static uint32_t place_of(const ax_codeheap *heap, uint64_t base)
     return low;
 }
 
-int ax_code_same_vma(const ax_code_chunk *low, const ax_code_chunk *high)
+int ax_code_same_vma(const ax_codeheap *heap, uint32_t low, uint32_t high)
 {
-    return low->base + low->bytes == high->base && low->exec == high->exec;
+    const ax_code_chunk *a = &heap->chunks[low];
+    const ax_code_chunk *b = &heap->chunks[high];
+    return a->base + a->bytes == b->base && (a->exec == b->exec || heap->params.wx != AX_WX_FLIP);
 }
 
 /* How many borders between VMAs the chunk at a place makes with its neighbours. */
 static uint64_t borders(const ax_codeheap *heap, uint32_t place)
 {
-    const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
+    const uint32_t *at = &heap->by_address[place];
     uint64_t joined = 0;
     if (place > 0) {
-        joined += (uint64_t)ax_code_same_vma(&heap->chunks[heap->by_address[place - 1]], chunk);
+        joined += (uint64_t)ax_code_same_vma(heap, at[-1], at[0]);
     }
     if (place + 1 < heap->chunks_alive) {
-        joined += (uint64_t)ax_code_same_vma(chunk, &heap->chunks[heap->by_address[place + 1]]);
+        joined += (uint64_t)ax_code_same_vma(heap, at[0], at[1]);
     }
     return joined;
 }
@@ -400,10 +402,12 @@ static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
     const uint64_t page = heap->params.page_bytes;
     /* The rejected design asks for several chunks at once. */
     const uint32_t pieces = heap->params.policy == AX_CODE_PARTITION ? heap->params.partitions : 1;
+    const uint64_t next_chunk_bytes = heap->next_chunk_bytes;
     uint64_t bytes = heap->policy->chunk_bytes ? heap->policy->chunk_bytes(heap, size_bytes)
                                                : heap->params.chunk_bytes;
     bytes = (bytes + page - 1) & ~(page - 1);
-    int status = ax_code_reserve(heap, pieces);
+    /* And for the cut that follows: a chunk is not asked for in vain. */
+    int status = ax_code_reserve(heap, pieces + 1);
     if (status == AX_OK) {
         status = ax_grow_array(heap->books, &heap->chunks, &heap->chunks_room,
                                (size_t)heap->chunks_used + pieces, sizeof(ax_code_chunk));
@@ -425,6 +429,9 @@ static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
     }
     for (uint32_t i = 0; status == AX_OK && i < pieces; i++) {
         add_chunk(heap, base + i * bytes, alias ? alias + i * bytes : 0, bytes);
+    }
+    if (status != AX_OK) {
+        heap->next_chunk_bytes = next_chunk_bytes; /* it has not grown */
     }
     return status;
 }

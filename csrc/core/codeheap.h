@@ -154,7 +154,8 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
 void ax_codeheap_release(ax_codeheap *heap);
 
 /* A used block. size_bytes 0 is for designs that know no size (whole blocks, limits); they ignore
- * it. The chunk is writable then. On failure nothing has changed. */
+ * it. The chunk is writable then. On failure nothing has changed, but that bump, which flushes to
+ * make room, has flushed. */
 int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block);
 int ax_codeheap_free(ax_codeheap *heap, uint32_t block);
 

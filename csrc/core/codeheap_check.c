@@ -122,6 +122,23 @@ static int check_lists(const ax_codeheap *heap, uint64_t listed, ax_detail *deta
     return found == listed ? AX_OK : corrupt(detail, "blocks on the free lists", found, listed, 0);
 }
 
+/* The chunks once more, from the newest to the oldest. */
+static int check_age(const ax_codeheap *heap, ax_detail *detail)
+{
+    uint64_t found = 0;
+    uint32_t younger = AX_NO_CHUNK;
+    for (uint32_t i = heap->newest; i != AX_NO_CHUNK; i = heap->chunks[i].older) {
+        const ax_code_chunk *chunk = &heap->chunks[i];
+        if (!chunk->alive || chunk->younger != younger || ++found > heap->chunks_alive) {
+            return corrupt(detail, "chunks by age", chunk->younger, younger, i);
+        }
+        younger = i;
+    }
+    return found == heap->chunks_alive
+               ? AX_OK
+               : corrupt(detail, "chunks by age", found, heap->chunks_alive, 0);
+}
+
 int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
 {
     uint64_t chunks = 0;
@@ -129,6 +146,7 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
     uint64_t bytes = 0;
     uint64_t exec = 0;
     uint64_t vmas = 0;
+    uint64_t empty = 0;
     for (uint32_t place = 0; place < heap->chunks_alive; place++) {
         const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
         int status = check_chunk(heap, heap->by_address[place], &blocks, detail);
@@ -138,7 +156,9 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
         chunks++;
         bytes += chunk->bytes;
         exec += chunk->exec;
-        vmas += place == 0 || !ax_code_same_vma(&heap->chunks[heap->by_address[place - 1]], chunk);
+        empty += chunk->used_blocks == 0 ? chunk->bytes : 0;
+        vmas += place == 0 ||
+                !ax_code_same_vma(heap, heap->by_address[place - 1], heap->by_address[place]);
         if (place && heap->chunks[heap->by_address[place - 1]].base >= chunk->base) {
             return corrupt(detail, "chunks by address", chunk->base, 0, place);
         }
@@ -156,6 +176,14 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
     if (t.code_bytes != heap->code_bytes) {
         return corrupt(detail, "bytes of code", heap->code_bytes, t.code_bytes, 0);
     }
+    const uint64_t used =
+        t.payload_bytes + (t.blocks - t.free_blocks) * (uint64_t)heap->params.header_bytes;
+    if (used != heap->used_bytes) {
+        return corrupt(detail, "bytes of used blocks", heap->used_bytes, used, 0);
+    }
+    if (empty != heap->empty_bytes) {
+        return corrupt(detail, "bytes of empty chunks", heap->empty_bytes, empty, 0);
+    }
     if (vmas != heap->vmas) {
         return corrupt(detail, "VMAs", heap->vmas, vmas, 0);
     }
@@ -165,5 +193,6 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
         return corrupt(detail, "flips and executable chunks", c->flips_to_exec - c->flips_to_write,
                        exec, 0);
     }
-    return check_lists(heap, t.listed_blocks, detail);
+    int status = check_age(heap, detail);
+    return status == AX_OK ? check_lists(heap, t.listed_blocks, detail) : status;
 }

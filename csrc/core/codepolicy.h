@@ -36,8 +36,9 @@ const ax_code_policy *ax_code_policy_get(uint32_t policy);
 extern const ax_code_policy ax_code_history[]; /* AX_CODE_SCAN .. AX_CODE_BYTE_LIMIT */
 extern const ax_code_policy ax_code_designs[]; /* AX_CODE_FIRST_FIT .. AX_CODE_SEGREGATED */
 
-/* Whether two chunks, the lower one first, are one VMA. */
-int ax_code_same_vma(const ax_code_chunk *low, const ax_code_chunk *high);
+/* Whether two chunks, the lower one first, are one VMA. Protection keys make none: their permission
+ * is the thread's, not the pages'. */
+int ax_code_same_vma(const ax_codeheap *heap, uint32_t low, uint32_t high);
 
 /* --- tools of the policies
  * ------------------------------------------------------------------------ */

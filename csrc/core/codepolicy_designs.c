@@ -64,9 +64,12 @@ static int prepare(ax_codeheap *heap, uint32_t found)
     return status == AX_OK ? ax_codeheap_mark_write(heap, heap->blocks[found].chunk) : status;
 }
 
-/* Whether a rest of at least `rest` bytes of payload stays when `wanted` are cut off. */
+/* Whether a rest of at least `rest` bytes of payload stays when `wanted` are cut off. A rest that
+ * may not be listed is none. */
 static int worth_cutting(const ax_codeheap *heap, uint32_t found, uint64_t wanted, uint64_t rest)
 {
+    const uint64_t listed = heap->policy->least(heap);
+    rest = rest > listed ? rest : listed;
     return ax_block_payload(heap, found) >= wanted + heap->params.header_bytes + (rest ? rest : 1);
 }
 
@@ -354,11 +357,12 @@ static int alloc_bump(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
     if (found == AX_NO_BLOCK || ax_block_payload(heap, found) < wanted) {
         if (heap->mapped_bytes &&
             heap->mapped_bytes + heap->params.chunk_bytes > heap->params.max_code_bytes) {
+            /* Counted before: a chunk that the system does not take back has lost its code too. */
+            heap->counters.flushes++;
             int status = ax_codeheap_reset(heap);
             if (status != AX_OK) {
                 return status;
             }
-            heap->counters.flushes++;
         }
         return AX_CODE_AGAIN;
     }
