@@ -1,11 +1,10 @@
 /* CodeReplay: a trace of compiled methods driven through a code heap, a slice of events at a time.
  */
-#include "params.h"
+#include "code.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-#include "../core/codepolicy.h"
 #include "../core/replay_code.h"
 
 typedef struct CodeReplayObject {
@@ -16,27 +15,6 @@ typedef struct CodeReplayObject {
     int begun;
     atomic_int busy; /* step() runs without the GIL */
 } CodeReplayObject;
-
-#define FIELD(name) AXPY_FIELD(ax_code_params, #name, name)
-
-static const axpy_field code_fields[] = {
-    FIELD(page_bytes),
-    FIELD(chunk_bytes),
-    FIELD(byte_limit),
-    FIELD(header_bytes),
-    FIELD(min_payload_bytes),
-    FIELD(pointer_bytes),
-    FIELD(granule_bytes),
-    FIELD(min_rest_bytes),
-    FIELD(policy),
-    FIELD(min_hole),
-    FIELD(wx),
-    FIELD(partitions),
-    FIELD(max_code_bytes),
-    FIELD(reach_bytes),
-    FIELD(keep_bytes),
-    FIELD(keep_operations),
-};
 
 static void replay_dealloc(PyObject *op)
 {
@@ -83,10 +61,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         .hot_methods = hot_methods,
         .fail_at = fail_at,
     };
-    ax_code_params_default(&options.params);
-    if (!self->state ||
-        axpy_params_read(params, code_fields, sizeof code_fields / sizeof code_fields[0],
-                         &options.params) < 0 ||
+    if (!self->state || axpy_code_params(params, &options.params) < 0 ||
         axpy_trace_columns(sources, self->columns, &view) < 0) {
         Py_DECREF((PyObject *)self);
         return NULL;
@@ -210,33 +185,13 @@ static PyObject *replay_check(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* One dict per block, chunk by chunk in the order of addresses: for pictures and tests. */
 static PyObject *replay_blocks(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     CodeReplayObject *self = (CodeReplayObject *)op;
     if (enter(self) < 0) {
         return NULL;
     }
-    const ax_codeheap *heap = &self->replay.heap;
-    PyObject *rows = PyList_New(0);
-    for (uint32_t place = 0; rows && place < heap->chunks_alive; place++) {
-        const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
-        for (uint32_t i = chunk->first; rows && i != AX_NO_BLOCK; i = heap->blocks[i].higher) {
-            const ax_block *b = &heap->blocks[i];
-            PyObject *row = PyDict_New();
-            if (!row || axpy_put_u64(row, "chunk", place) < 0 ||
-                axpy_put_u64(row, "chunk_bytes", chunk->bytes) < 0 ||
-                axpy_put_u64(row, "offset", b->start - chunk->base) < 0 ||
-                axpy_put_u64(row, "payload_bytes", ax_block_payload(heap, i)) < 0 ||
-                axpy_put_u64(row, "code_bytes", b->code_bytes) < 0 ||
-                axpy_put_u64(row, "free", b->is_free) < 0 ||
-                axpy_put_u64(row, "listed", b->listed) < 0 ||
-                axpy_put_u64(row, "executable", chunk->exec) < 0 || PyList_Append(rows, row) < 0) {
-                Py_CLEAR(rows);
-            }
-            Py_XDECREF(row);
-        }
-    }
+    PyObject *rows = axpy_code_blocks(&self->replay.heap);
     atomic_store(&self->busy, 0);
     return rows;
 }
@@ -287,5 +242,5 @@ int axpy_code_init(PyObject *module, module_state *Py_UNUSED(state))
     PyObject *names = failed ? NULL : policy_names();
     failed = failed || !names || PyModule_AddObjectRef(module, "CODE_POLICIES", names) < 0;
     Py_XDECREF(names);
-    return failed ? -1 : 0;
+    return failed ? -1 : axpy_code_blocks_init(module);
 }
