@@ -286,18 +286,44 @@ int ax_code_same_vma(const ax_codeheap *heap, uint32_t low, uint32_t high)
     return a->base + a->bytes == b->base && (a->exec == b->exec || heap->params.wx != AX_WX_FLIP);
 }
 
-/* How many borders between VMAs the chunk at a place makes with its neighbours. */
-static uint64_t borders(const ax_codeheap *heap, uint32_t place)
+/* A chunk has come to a place among the chunks by address, or leaves it: neighbours that are one
+ * VMA with it. */
+static void link_chunk(ax_codeheap *heap, uint32_t place)
 {
-    const uint32_t *at = &heap->by_address[place];
-    uint64_t joined = 0;
+    const uint32_t index = heap->by_address[place];
+    ax_code_chunk *chunk = &heap->chunks[index];
+    chunk->below = chunk->above = AX_NO_CHUNK;
+    heap->vmas++;
     if (place > 0) {
-        joined += (uint64_t)ax_code_same_vma(heap, at[-1], at[0]);
+        const uint32_t low = heap->by_address[place - 1];
+        if (heap->chunks[low].base + heap->chunks[low].bytes == chunk->base) {
+            chunk->below = low;
+            heap->chunks[low].above = index;
+            heap->vmas -= (uint64_t)ax_code_same_vma(heap, low, index);
+        }
     }
     if (place + 1 < heap->chunks_alive) {
-        joined += (uint64_t)ax_code_same_vma(heap, at[0], at[1]);
+        const uint32_t high = heap->by_address[place + 1];
+        if (chunk->base + chunk->bytes == heap->chunks[high].base) {
+            chunk->above = high;
+            heap->chunks[high].below = index;
+            heap->vmas -= (uint64_t)ax_code_same_vma(heap, index, high);
+        }
     }
-    return joined;
+}
+
+static void unlink_chunk(ax_codeheap *heap, uint32_t index)
+{
+    const ax_code_chunk *chunk = &heap->chunks[index];
+    heap->vmas--;
+    if (chunk->below != AX_NO_CHUNK) {
+        heap->vmas += (uint64_t)ax_code_same_vma(heap, chunk->below, index);
+        heap->chunks[chunk->below].above = AX_NO_CHUNK;
+    }
+    if (chunk->above != AX_NO_CHUNK) {
+        heap->vmas += (uint64_t)ax_code_same_vma(heap, index, chunk->above);
+        heap->chunks[chunk->above].below = AX_NO_CHUNK;
+    }
 }
 
 static void note_vmas(ax_codeheap *heap)
@@ -307,9 +333,12 @@ static void note_vmas(ax_codeheap *heap)
     }
 }
 
-static uint64_t pages_of(const ax_codeheap *heap, const ax_code_chunk *chunk)
+/* A chunk that touches one that has just been flipped: they are one VMA now, or two. */
+static void note_border(ax_codeheap *heap, uint32_t neighbour, int exec)
 {
-    return chunk->bytes / heap->params.page_bytes;
+    if (neighbour != AX_NO_CHUNK) {
+        heap->vmas += heap->chunks[neighbour].exec == exec ? UINT64_MAX : 1;
+    }
 }
 
 static int set_exec(ax_codeheap *heap, uint32_t index, int exec)
@@ -324,11 +353,10 @@ static int set_exec(ax_codeheap *heap, uint32_t index, int exec)
         if (status != AX_OK) {
             return status;
         }
-        heap->counters.pages_flipped += pages_of(heap, chunk);
-        uint32_t place = place_of(heap, chunk->base);
-        heap->vmas += borders(heap, place);
+        heap->counters.pages_flipped += chunk->pages;
         chunk->exec = (uint8_t)exec;
-        heap->vmas -= borders(heap, place);
+        note_border(heap, chunk->below, exec);
+        note_border(heap, chunk->above, exec);
         note_vmas(heap);
     } else {
         /* Protection keys: a register of the thread, no page and no call. */
@@ -366,6 +394,7 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
         .base = base,
         .alias = alias,
         .bytes = bytes,
+        .pages = bytes / heap->params.page_bytes,
         .empty_since = heap->operations + 1,
         .first = block,
         .older = heap->newest,
@@ -391,8 +420,7 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
         heap->mapped_bytes_peak = heap->mapped_bytes;
     }
     heap->empty_bytes += bytes;
-    heap->vmas += 1;
-    heap->vmas -= borders(heap, place);
+    link_chunk(heap, place);
     note_vmas(heap);
     heap->policy->fresh(heap, block);
 }
@@ -466,8 +494,7 @@ static int drop_chunk(ax_codeheap *heap, uint32_t index)
         i = higher;
     }
     uint32_t place = place_of(heap, chunk->base);
-    heap->vmas += borders(heap, place);
-    heap->vmas -= 1;
+    unlink_chunk(heap, index);
     heap->chunks_alive--;
     memmove(&heap->by_address[place], &heap->by_address[place + 1],
             (heap->chunks_alive - place) * sizeof(uint32_t));
@@ -529,12 +556,9 @@ int ax_codeheap_sweep(ax_codeheap *heap)
 
 /* What the retention of empty chunks asks for: bytes over the budget, and chunks past their age,
  * go. A refusal of the system keeps the chunk, nothing else. */
-static void retain(ax_codeheap *heap)
+static void give_empty_back(ax_codeheap *heap)
 {
     const ax_code_params *p = &heap->params;
-    if (heap->empty_bytes <= p->keep_bytes && p->keep_operations == 0) {
-        return;
-    }
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
         const ax_code_chunk *chunk = &heap->chunks[i];
         uint32_t older = chunk->older;
@@ -546,6 +570,14 @@ static void retain(ax_codeheap *heap)
     }
 }
 
+static inline void retain(ax_codeheap *heap)
+{
+    if (heap->empty_bytes > heap->params.keep_bytes ||
+        (heap->params.keep_operations && heap->empty_bytes)) {
+        give_empty_back(heap);
+    }
+}
+
 /* --- alloc and free
  * ------------------------------------------------------------------------------- */
 
@@ -554,8 +586,8 @@ static void note_reach(ax_codeheap *heap, uint32_t block)
     const uint64_t reach = heap->params.reach_bytes;
     const uint64_t lowest = heap->chunks[heap->by_address[0]].base;
     const ax_code_chunk *last = &heap->chunks[heap->by_address[heap->chunks_alive - 1]];
-    if (reach && (heap->blocks[block].end - lowest > reach ||
-                  last->base + last->bytes - heap->blocks[block].start > reach)) {
+    if (heap->blocks[block].end - lowest > reach ||
+        last->base + last->bytes - heap->blocks[block].start > reach) {
         heap->counters.reach_failures++;
     }
 }
@@ -577,7 +609,9 @@ int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
     }
     if (status == AX_OK) {
         heap->counters.allocs++;
-        note_reach(heap, *block);
+        if (heap->params.reach_bytes) {
+            note_reach(heap, *block);
+        }
         heap->operations++;
         retain(heap);
     }

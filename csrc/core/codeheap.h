@@ -91,11 +91,13 @@ typedef struct ax_block {
 typedef struct ax_code_chunk {
     uint64_t base;
     uint64_t bytes;
+    uint64_t pages;
     uint64_t alias; /* wx dual: the second mapping, the one that is written through */
     uint64_t empty_since;
     uint32_t first;
     uint32_t used_blocks;
     uint32_t older, younger; /* heapblocks: newest first */
+    uint32_t below, above;   /* the chunks that touch it */
     uint32_t pool;
     uint8_t exec;
     uint8_t alive;

@@ -122,6 +122,36 @@ static int check_lists(const ax_codeheap *heap, uint64_t listed, ax_detail *deta
     return found == listed ? AX_OK : corrupt(detail, "blocks on the free lists", found, listed, 0);
 }
 
+/* A chunk stands above the one of the place before, and knows it if they touch. */
+static int check_place(const ax_codeheap *heap, uint32_t place, ax_detail *detail)
+{
+    const uint32_t index = heap->by_address[place];
+    const uint32_t before = place ? heap->by_address[place - 1] : AX_NO_CHUNK;
+    const ax_code_chunk *chunk = &heap->chunks[index];
+    uint32_t below = AX_NO_CHUNK;
+    uint32_t above = AX_NO_CHUNK;
+    if (before != AX_NO_CHUNK) {
+        const ax_code_chunk *low = &heap->chunks[before];
+        if (low->base >= chunk->base) {
+            return corrupt(detail, "chunks by address", chunk->base, low->base, place);
+        }
+        if (low->base + low->bytes == chunk->base) {
+            below = before;
+            above = index;
+        }
+        if (low->above != above) {
+            return corrupt(detail, "chunks that touch", low->above, above, place);
+        }
+    }
+    if (chunk->below != below) {
+        return corrupt(detail, "chunks that touch", chunk->below, below, place);
+    }
+    if (place + 1 == heap->chunks_alive && chunk->above != AX_NO_CHUNK) {
+        return corrupt(detail, "chunks that touch", chunk->above, AX_NO_CHUNK, place);
+    }
+    return AX_OK;
+}
+
 /* The chunks once more, from the newest to the oldest. */
 static int check_age(const ax_codeheap *heap, ax_detail *detail)
 {
@@ -159,8 +189,9 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
         empty += chunk->used_blocks == 0 ? chunk->bytes : 0;
         vmas += place == 0 ||
                 !ax_code_same_vma(heap, heap->by_address[place - 1], heap->by_address[place]);
-        if (place && heap->chunks[heap->by_address[place - 1]].base >= chunk->base) {
-            return corrupt(detail, "chunks by address", chunk->base, 0, place);
+        status = check_place(heap, place, detail);
+        if (status != AX_OK) {
+            return status;
         }
     }
     ax_code_totals t;

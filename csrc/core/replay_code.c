@@ -70,8 +70,8 @@ void ax_code_replay_end(ax_code_replay *r)
 static void note_recent(ax_code_replay *r, uint32_t block)
 {
     const ax_block *b = &r->heap.blocks[block];
-    r->recent[r->recent_next++ % r->recent_room] =
-        (ax_code_range){b->start, b->end, r->methods + 1};
+    r->recent[r->recent_next] = (ax_code_range){b->start, b->end, r->methods + 1};
+    r->recent_next = r->recent_next + 1 == r->recent_room ? 0 : r->recent_next + 1;
 }
 
 /* Frees the blocks of a code list in its order. */

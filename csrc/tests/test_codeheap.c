@@ -498,9 +498,13 @@ static void test_check(void)
     SEEN(f.heap.mapped_bytes, 1, "bytes of blocks and chunks");
     SEEN(f.heap.code_bytes, 1, "bytes of code");
     SEEN(f.heap.vmas, 9, "VMAs");
-    SEEN(f.heap.chunks_alive, 2, "outside every chunk");
+    SEEN(f.heap.chunks_alive, 2, "chunks that touch");
     SEEN(f.heap.counters.flips_to_write, 99, "flips");
-    SEEN(f.heap.by_address[0], f.heap.by_address[1], "chunks by address");
+    SEEN(chunk->above, AX_NO_CHUNK, "chunks that touch");
+    SEEN(chunk->below, 1, "chunks that touch");
+    SEEN(f.heap.chunks[1].below, AX_NO_CHUNK, "chunks that touch");
+    SEEN(f.heap.chunks[1].base, chunk->base, "tile");
+    SEEN(f.heap.by_address[0], f.heap.by_address[1], "chunks that touch");
     SEEN(f.heap.used_bytes, 1, "bytes of used blocks");
     SEEN(f.heap.empty_bytes, 1, "empty chunks");
     SEEN(f.heap.newest, AX_NO_CHUNK, "chunks by age");
