@@ -1,6 +1,6 @@
 """Ours, the peer and the limit in one run: ratios, medians and spread.
 
-``python benchmarks/run.py [arena] [replay] [--events N] [--shared DIR]``; without a name all of
+``python benchmarks/run.py [arena] [replay] [code] [--events N] [--shared DIR]``; without a name all of
 them. Needs a C compiler. Peers that are not installed are left out and named.
 """
 
@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import pyallocx as px
+from pyallocx import code as code_heap
 from pyallocx.arena import PARAMETERS, POLICIES, _start
 
 HERE = Path(__file__).resolve().parent
@@ -136,18 +137,70 @@ def replay(temp: Path, events: int, shared: Path | None) -> None:
         print()
 
 
+def code_once(trace: px.Trace, policy: str, **params: object) -> None:
+    values = {p.name: p.default for p in code_heap.PARAMETERS} | {"policy": policy} | params
+    code_heap._start(trace, values).step(len(trace))
+
+
+def code(temp: Path) -> None:
+    """Events per second under each policy of the code heap, and the limit.
+
+    The second table is the cost of a free list's length: methods of which half are unloaded again,
+    so that free blocks grow with the trace. What searches a list slows down with it.
+    """
+    library = temp / "scan.so"
+    compile_c(library, HERE / "scan.c", flags=("-shared", "-fPIC"))
+    scan = ctypes.CDLL(str(library)).scan
+    scan.restype = ctypes.c_uint64
+    scan.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_size_t]
+    slow = ("scan", "best_fit", "first_fit", "bitmap", "pack")
+    policies = [p for p in code_heap.CODE_POLICIES if p not in slow]
+    trace = px.synthesize_code(33_333, seed=1)
+    pointers = [column.ctypes.data for column in (trace.op, trace.object, trace.size_bytes)]
+    contestants: dict[str, Callable[[], object]] = {
+        "scan of the columns (limit)": partial(scan, *pointers, len(trace))
+    }
+    for policy in policies:
+        contestants[policy] = partial(code_once, trace, policy, byte_limit=4096)
+    for wx in ("dual", "per_thread"):
+        contestants[f"segregated, {wx}"] = partial(code_once, trace, "segregated", wx=wx)
+    times: dict[str, list[float]] = {label: [] for label in contestants}
+    for _ in range(3 * REPETITIONS):
+        for label, contestant in contestants.items():
+            times[label].append(timed(contestant))
+    print(f"code, {len(trace):,} events: million events per second; time / segregated")
+    for label, taken in times.items():
+        rates = [len(trace) / t / 1e6 for t in taken]
+        pairs = zip(taken, times["segregated"], strict=True)
+        print(f"  {label:28} {spread(rates)}  {statistics.median(t / s for t, s in pairs):6.2f}x")
+    print("\nnanoseconds per event by events; methods half of which are unloaded")
+    sizes = (3_000, 30_000, 300_000)
+    print(f"  {'':16}" + "".join(f"{size:>10,}" for size in sizes))
+    traces = [px.synthesize_code(size // 3, seed=1) for size in sizes]
+    for policy in ("segregated", "byte_limit", "whole_block", "first_fit"):
+        row = [
+            statistics.median(timed(partial(code_once, t, policy, byte_limit=4096)) for _ in "123")
+            / len(t)
+            for t in (traces[:2] if policy in slow else traces)
+        ]
+        print(f"  {policy:16}" + "".join(f"{1e9 * seconds:10.1f}" for seconds in row))
+    print()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", metavar="arena|replay")
+    parser.add_argument("what", nargs="*", metavar="arena|replay|code")
     parser.add_argument("--events", type=int, default=5_000_000)
     parser.add_argument("--shared", type=Path, help="directory of the real traces")
     options = parser.parse_args()
-    what = options.what or ["arena", "replay"]
+    what = options.what or ["arena", "replay", "code"]
     with tempfile.TemporaryDirectory() as name:
         if "arena" in what:
             arena(Path(name))
         if "replay" in what:
             replay(Path(name), options.events, options.shared)
+        if "code" in what:
+            code(Path(name))
 
 
 if __name__ == "__main__":

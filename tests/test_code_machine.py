@@ -136,6 +136,11 @@ def first_failure(policy, h, m, limit):
 def test_the_failures_of_the_specification():
     assert split("byte_limit", 20, 32, 82, 83) == [31, 32]
     assert split("halving", 20, 32, 83, 84) == [33, 31]
+    # The last split that is halved, the first that is not; the last tiny block.
+    assert split("halving", 20, 32, 100, 151) == [91, 40]
+    assert split("halving", 20, 32, 100, 152) == [32, 100]
+    assert split("byte_limit", 20, 32, 100, 171) == [119, 32]
+    assert split("byte_limit", 20, 32, 100, 172) == [52, 100]
     assert first_failure("byte_limit", 20, 32, 82) == (83, [31, 32])
     assert first_failure("halving", 20, 32, 83) == (84, [33, 31])
     # With the limit H + M, half of the sum is M and half a header: always too small.
@@ -247,6 +252,20 @@ def test_hole_at_the_high_end(rule):
     assert heap.alloc()[2] == 580
 
 
+def test_dead_block_comes_back():
+    """By coalescing only, from either side, and it is listed then."""
+    for side in (0, -1):
+        heap = CodeBlocks(
+            policy="whole_block", min_hole="max(M,2H)", header_bytes=20, min_payload_bytes=32,
+            pointer_bytes=4, chunk_bytes=1040, page_bytes=1,
+        )  # fmt: skip
+        number, address, _ = heap.alloc()
+        low, high = heap.add_remainder(number, address + 100, address + 148)
+        heap.free((low, high)[side][0])
+        heap.check()
+        assert [row["listed"] for row in heap.blocks()].count(1) == 1
+
+
 def test_all_of_a_block():
     heap = CodeBlocks(policy="whole_block", chunk_bytes=4096)
     number, address, payload = heap.alloc()
@@ -298,6 +317,40 @@ def test_tiny_blocks_by_chunk_size(header, smallest):
     )
     sizes = {heap.alloc()[2] for _ in range(smallest)}
     assert 32 in sizes
+
+
+# --- retention ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("keep", "left"), [(0, 0), (4095, 0), (4096, 1), (8191, 1), (8192, 2)])
+def test_keep_just_enough(keep, left):
+    """Empty chunks go until the rest is within the budget."""
+    heap = CodeBlocks(policy="segregated", chunk_bytes=4096, keep_bytes=keep)
+    live = [heap.alloc(3500)[0] for _ in range(3)]
+    for number in live:
+        heap.free(number)
+    assert len(heap.blocks()) == left
+    assert heap.counters()["chunk_unmaps"] == 3 - left
+    heap.check()
+
+
+@pytest.mark.parametrize("operations", [1, 2, 7])
+def test_keep_by_age(operations):
+    """An empty chunk goes when it has been empty for so many operations."""
+    heap = CodeBlocks(policy="segregated", chunk_bytes=4096, keep_operations=operations)
+    stays, goes = heap.alloc(3500)[0], heap.alloc(3500)[0]
+    heap.free(goes)
+    small = []
+    for n in range(1, operations + 1):
+        assert len({row["chunk"] for row in heap.blocks()}) == 2, n
+        # Operations in the chunk that is not empty.
+        if small:
+            heap.free(small.pop())
+        else:
+            small.append(heap.alloc(32)[0])
+    assert len({row["chunk"] for row in heap.blocks()}) == 1
+    heap.check()
+    heap.free(stays)
 
 
 # --- differential ---------------------------------------------------------------------------------

@@ -36,7 +36,10 @@ def cases(draw, policy, *, sound):
     edges = {1, least - jump, least, limit - jump, limit, chunk - jump, chunk, chunk // 3}
     sizes = {n + d for n in edges for d in (-1, 0, 1)} | {2 * chunk + 5}
     sizes = sorted(n for n in sizes if 0 <= n < 20000)
-    trace = draw(traces(sizes=sizes, max_events=40, arenas=1, threads=1, keys=1))
+    events = draw(st.sampled_from((0, 15, 30)))
+    trace = draw(
+        traces(sizes=sizes, min_events=events, max_events=events + 30, arenas=1, threads=1, keys=1)
+    )
     return trace, params | {
         "jump_bytes": jump,
         "hot_methods": draw(st.sampled_from((0, 1, 3, 256))),

@@ -20,6 +20,7 @@ _SIZES = (0, 1, 8, 9, 16, 24, 40, 100, 400, 1000, 8000, 8168, 8169, 20000)
 def traces(
     draw: st.DrawFn,
     *,
+    min_events: int = 0,
     max_events: int = 200,
     sizes: Sequence[int] = _SIZES,
     arenas: int = 3,
@@ -30,8 +31,8 @@ def traces(
 
     Parameters
     ----------
-    max_events : int
-        Most events of a trace.
+    min_events, max_events : int
+        Least and most events of a trace. Most traces have about twice the least, or a few.
     sizes : sequence of int
         Request sizes to choose from. Few of them make long free lists.
     arenas, threads, keys : int
@@ -47,7 +48,7 @@ def traces(
     with_key = keys > 1 and draw(st.booleans())
     with_time = draw(st.booleans())
     # One number per event says everything about it; a list of numbers shrinks well.
-    steps = draw(st.lists(st.integers(0, 2**32 - 1), max_size=max_events))
+    steps = draw(st.lists(st.integers(0, 2**32 - 1), min_size=min_events, max_size=max_events))
     columns: dict[str, list[int]] = {
         name: [] for name in ("op", "object", "size_bytes", "thread", "key", "arena", "time_ns")
     }
