@@ -1,7 +1,7 @@
 """Ours, the peer and the limit in one run: ratios, medians and spread.
 
-``python benchmarks/run.py [arena] [replay] [code] [--events N] [--shared DIR]``; without a name all of
-them. Needs a C compiler. Peers that are not installed are left out and named.
+``python benchmarks/run.py [arena] [replay] [code] [--events N] [--shared DIR]``; without a name all
+of them. Needs a C compiler. Peers that are not installed are left out and named.
 """
 
 from __future__ import annotations

@@ -130,6 +130,7 @@ class CodeBlocks:
     def blocks(self) -> list[dict[str, int]]: ...
     def counters(self) -> dict[str, int]: ...
 
+@final
 class CodeReplay:
     def __new__(
         cls,

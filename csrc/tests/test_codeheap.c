@@ -409,11 +409,11 @@ static void refused(const char *what, ax_code_params params)
 static void test_parameters(void)
 {
     const ax_code_params good = with(AX_CODE_PARTITION);
-#define REFUSED(name, value)                    \
-    do {                                        \
-        ax_code_params bad = good;              \
-        bad.name = (value);                     \
-        refused(#name, bad);                    \
+#define REFUSED(name, value)       \
+    do {                           \
+        ax_code_params bad = good; \
+        bad.name = (value);        \
+        refused(#name, bad);       \
     } while (0)
     REFUSED(page_bytes, 0);
     REFUSED(page_bytes, 4095);
@@ -443,7 +443,7 @@ static void test_parameters(void)
         __typeof__(field) before = (field);                                          \
         (field) = (__typeof__(field))(broken);                                       \
         CHECK(ax_codeheap_check(&f.heap, &detail) == AX_ERR_CORRUPT);                \
-        CHECK(detail.what && strstr(detail.what, text));                             \
+        CHECK(detail.what &&strstr(detail.what, text));                              \
         if (!detail.what || !strstr(detail.what, text)) {                            \
             fprintf(stderr, "%s: %s\n", #field, detail.what ? detail.what : "none"); \
         }                                                                            \

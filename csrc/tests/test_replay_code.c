@@ -135,11 +135,8 @@ static void test_wrong_events(void)
         uint32_t object;
         int status;
     } wrong[] = {
-        {7, 0, AX_ERR_EVENT_OP},
-        {AX_OP_DESTROY, 0, AX_ERR_EVENT_OP},
-        {A, 9, AX_ERR_EVENT_OBJECT},
-        {F, 1, AX_ERR_EVENT_DEAD},
-        {R, 1, AX_ERR_EVENT_DEAD},
+        {7, 0, AX_ERR_EVENT_OP},   {AX_OP_DESTROY, 0, AX_ERR_EVENT_OP}, {A, 9, AX_ERR_EVENT_OBJECT},
+        {F, 1, AX_ERR_EVENT_DEAD}, {R, 1, AX_ERR_EVENT_DEAD},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         memset(&c, 0, sizeof c);
