@@ -2,7 +2,7 @@
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
-from pyallocx.code import CodeReplay, replay_code
+from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
 from pyallocx.sweep import Control, SweepCancelled, sweep
@@ -17,6 +17,7 @@ __all__ = [
     "OP_REALLOC",
     "Arena",
     "ArenaReplay",
+    "CodeHeap",
     "CodeReplay",
     "Control",
     "CorruptionError",

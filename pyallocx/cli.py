@@ -29,7 +29,10 @@ from pyallocx.units import column_unit, format_bytes, format_count, printable
 
 __all__ = ["SYSTEMS", "main"]
 
-SYSTEMS: Mapping[str, object] = {"arena": "pyallocx.arena:Arena"}
+SYSTEMS: Mapping[str, object] = {
+    "arena": "pyallocx.arena:Arena",
+    "code": "pyallocx.code:CodeHeap",
+}
 """What can be swept: the name of a system, and where its class is (imported when asked for)."""
 
 _SHIPPED = "shipped:"
@@ -227,12 +230,12 @@ def _import_system(where: object) -> object:
     return getattr(importlib.import_module(module), name)
 
 
-def _add_trace(parser: argparse.ArgumentParser) -> None:
+def _add_trace(parser: argparse.ArgumentParser, default: str = "the first shipped trace") -> None:
     parser.add_argument(
         "trace",
         nargs="?",
         metavar="TRACE",
-        help=f"a trace file, or {_SHIPPED}NAME; by default the first shipped trace",
+        help=f"a trace file, or {_SHIPPED}NAME; by default {default}",
     )
     parser.add_argument(
         "--on-error",
@@ -244,7 +247,10 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
 
 def _add_sweep_flags(parser: argparse.ArgumentParser, system: object) -> None:
     resolved = resolve_system(system)
-    _add_trace(parser)
+    if hasattr(resolved, "default_trace"):
+        _add_trace(parser, "a synthetic one")
+    else:
+        _add_trace(parser)
     grid = parser.add_argument_group("parameters")
     for parameter in resolved.parameters:
         grid.add_argument(
@@ -313,7 +319,11 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
         _check_picture(options.plot)
 
     progress = False if options.no_progress else None
-    name, trace = open_trace(options.trace, options.on_error, progress)
+    default_trace = getattr(system, "default_trace", None)
+    if options.trace is None and default_trace is not None:
+        name, trace = default_trace()
+    else:
+        name, trace = open_trace(options.trace, options.on_error, progress)
     with ThreadPoolExecutor(jobs, "pyallocx-sweep") as executor:
         result = sweep(
             options.system,

@@ -144,9 +144,10 @@ class Parameter:
 class SweepSystem(Protocol):
     """What a system tells the sweep.
 
-    Three more attributes are used where they exist: ``labels`` (column to a few words for people),
-    ``landmarks`` (pairs of a dict of parameter values and the name that cell is known by) and
-    ``explain(result) -> list[str]`` (the answer in plain sentences, for the command line).
+    Four more attributes are used where they exist: ``labels`` (column to a few words for people),
+    ``landmarks`` (pairs of a dict of parameter values and the name that cell is known by) and, for
+    the command line, ``explain(result) -> list[str]`` (the answer in plain sentences) and
+    ``default_trace() -> (name, trace)`` (what is swept where no trace is given).
     """
 
     @property

@@ -26,6 +26,28 @@ static const axpy_field arena_fields[] = {
     FIELD("recycle_below_bytes", recycle_below_bytes),
 };
 
+#undef FIELD
+#define FIELD(name) AXPY_FIELD(ax_code_params, #name, name)
+
+static const axpy_field code_fields[] = {
+    FIELD(page_bytes),
+    FIELD(chunk_bytes),
+    FIELD(byte_limit),
+    FIELD(header_bytes),
+    FIELD(min_payload_bytes),
+    FIELD(pointer_bytes),
+    FIELD(granule_bytes),
+    FIELD(min_rest_bytes),
+    FIELD(policy),
+    FIELD(min_hole),
+    FIELD(wx),
+    FIELD(partitions),
+    FIELD(max_code_bytes),
+    FIELD(reach_bytes),
+    FIELD(keep_bytes),
+    FIELD(keep_operations),
+};
+
 static const axpy_field *find_field(const axpy_field *fields, size_t count, PyObject *name)
 {
     for (size_t i = 0; i < count; i++) {
@@ -80,6 +102,12 @@ int axpy_arena_params(PyObject *dict, ax_arena_params *params)
     ax_arena_params_default(params);
     return axpy_params_read(dict, arena_fields, sizeof arena_fields / sizeof arena_fields[0],
                             params);
+}
+
+int axpy_code_params(PyObject *dict, ax_code_params *params)
+{
+    ax_code_params_default(params);
+    return axpy_params_read(dict, code_fields, sizeof code_fields / sizeof code_fields[0], params);
 }
 
 static int put(PyObject *dict, const char *name, PyObject *value)

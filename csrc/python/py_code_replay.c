@@ -17,27 +17,6 @@ typedef struct CodeReplayObject {
     atomic_int busy; /* step() runs without the GIL */
 } CodeReplayObject;
 
-#define FIELD(name) AXPY_FIELD(ax_code_params, #name, name)
-
-static const axpy_field code_fields[] = {
-    FIELD(page_bytes),
-    FIELD(chunk_bytes),
-    FIELD(byte_limit),
-    FIELD(header_bytes),
-    FIELD(min_payload_bytes),
-    FIELD(pointer_bytes),
-    FIELD(granule_bytes),
-    FIELD(min_rest_bytes),
-    FIELD(policy),
-    FIELD(min_hole),
-    FIELD(wx),
-    FIELD(partitions),
-    FIELD(max_code_bytes),
-    FIELD(reach_bytes),
-    FIELD(keep_bytes),
-    FIELD(keep_operations),
-};
-
 static void replay_dealloc(PyObject *op)
 {
     CodeReplayObject *self = (CodeReplayObject *)op;
@@ -83,10 +62,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         .hot_methods = hot_methods,
         .fail_at = fail_at,
     };
-    ax_code_params_default(&options.params);
-    if (!self->state ||
-        axpy_params_read(params, code_fields, sizeof code_fields / sizeof code_fields[0],
-                         &options.params) < 0 ||
+    if (!self->state || axpy_code_params(params, &options.params) < 0 ||
         axpy_trace_columns(sources, self->columns, &view) < 0) {
         Py_DECREF((PyObject *)self);
         return NULL;
