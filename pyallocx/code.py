@@ -394,6 +394,8 @@ class CodeWriter:
         """Open the block, if it is sealed."""
         if self._block.sealed:
             self._heap.open(self._block)
+        else:
+            self._heap.write(self._block, b"")  # is it ours, and alive?
         self.position = 0
         self._writing = True
         return self
@@ -406,7 +408,11 @@ class CodeWriter:
     ) -> None:
         """Seal the block: also after an exception, as its neighbours wait for that."""
         self._writing = False
-        self._heap.seal(self._block)
+        try:
+            self._heap.seal(self._block)
+        except _core.InvalidFree:
+            if error is None:  # else what went wrong first is what matters
+                raise
 
     def write(self, code: Buffer, offset: int | None = None) -> None:
         """Copy code into the block.

@@ -25,7 +25,8 @@ int main(void)
             expect(strcmp(text, ax_status_text(other)) != 0, "the text of another code", status);
         }
     }
-    expect(strcmp(ax_status_text(AX_ERR_SEALED - 1), unknown) == 0, "a code too many", AX_ERR_SEALED);
+    expect(strcmp(ax_status_text(AX_ERR_SEALED - 1), unknown) == 0, "a code too many",
+           AX_ERR_SEALED);
 
     ax_detail detail = {0};
     int status = ax_fail(&detail, AX_ERR_RANGE, "chunk_bytes", 3, 1, 2, 4);
