@@ -168,6 +168,13 @@ def test_record_says_when_the_log_is_not_as_expected(
     assert "the log of node" in capfd.readouterr().err
 
 
+WAITING = """
+process.on('SIGTERM', () => { console.log('asked to end'); process.exit(4); });
+setInterval(() => {}, 1000);
+console.log('ready');
+"""
+
+
 @node
 def test_record_passes_on_what_asks_it_to_end(tmp_path: Path) -> None:
     process = subprocess.Popen(
@@ -182,14 +189,10 @@ def test_record_passes_on_what_asks_it_to_end(tmp_path: Path) -> None:
     # Ctrl-C is for the program, which a terminal tells by itself.
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert (process.returncode, out) == (4, "asked to end\n")
     assert "not kept" in err
     assert list(tmp_path.iterdir()) == []
-
-
-WAITING = """
-process.on('SIGTERM', () => { console.log('asked to end'); process.exit(4); });
-setInterval(() => {}, 1000);
-console.log('ready');
-"""
