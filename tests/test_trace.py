@@ -247,6 +247,28 @@ def test_pickle_and_copy(trace: px.Trace) -> None:
     assert copy.deepcopy(trace) is trace
 
 
+@pytest.mark.parametrize("events", [0, 4])
+@pytest.mark.parametrize("how", ["made", "saved", "mapped", "pickled", "parted"])
+def test_no_column_can_be_made_writeable(tmp_path: Path, events: int, how: str) -> None:
+    columns = columns_of([], "thread") if not events else small(thread=[0, 1, 0, 1]).columns()
+    trace = px.Trace(**{name: c for name, c in columns.items() if c is not None})  # type: ignore[arg-type]
+    if how in ("saved", "mapped"):
+        trace.save(tmp_path / "t.npz", compress=how == "saved")
+        trace = px.load(tmp_path / "t.npz")
+    elif how == "pickled":
+        trace = pickle.loads(pickle.dumps(trace))
+    elif how == "parted":
+        (trace,) = trace.by_arena()
+    assert len(trace) == events
+    for column in trace.columns().values():
+        if column is not None:
+            assert column.dtype.isnative
+            with pytest.raises(ValueError):
+                column.flags.writeable = True
+            with pytest.raises(ValueError):
+                column.setflags(write=True)
+
+
 def test_equality() -> None:
     assert small() == small(metadata={"a": 1})
     assert small() != small(size_bytes=[10, 20, 31, 0])
@@ -357,7 +379,10 @@ def test_stored_columns_are_mapped_and_aligned(tmp_path: Path) -> None:
     trace = small(key=[1, 2, 3, 4], metadata={"program": "x", "list": [1, None]})
     trace.save(path, compress=False)
     loaded = px.load(str(path))
-    assert isinstance(loaded.size_bytes.base, np.memmap)
+    mapping = loaded.size_bytes.base
+    assert isinstance(mapping, memoryview)
+    assert isinstance(mapping.obj, np.ndarray)
+    assert isinstance(mapping.obj.base, np.memmap)
     assert all(c.flags.aligned for c in loaded.columns().values() if c is not None)
     assert loaded.size_bytes.ctypes.data % 64 == 0
     assert loaded.metadata == {"program": "x", "list": [1, None], "format_version": 1}
