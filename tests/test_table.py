@@ -394,8 +394,12 @@ def test_whole_numbers_are_exact(value):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "1KB", "1.5", "nan", "--1", "1 2", "0x10", "_", ".", "1e3"]
-)
+    "text",
+    [
+        "", "x", "1KB", "1.5", "nan", "--1", "1 2", "0x10", "_", ".", "1_000", "1e-3", "1.2345e3",
+        "1e999", "\u0661\u0662", "\uff11", "\u00b2",
+    ],
+)  # fmt: skip
 def test_what_is_no_size(text):
     with pytest.raises(ValueError, match="not a"):
         parse_bytes(text)
@@ -404,6 +408,9 @@ def test_what_is_no_size(text):
 def test_sizes():
     assert [parse_bytes(t) for t in ("2k", "2KiB", "1.5M", "INF", "-3", "8 B")] == [
         2048, 2048, 1572864, math.inf, -3, 8,
+    ]  # fmt: skip
+    assert [parse_count(t) for t in ("1e3", "1.234e3", "9007199254740993.0", "1e22")] == [
+        1000, 1234, 2**53 + 1, 10**22,
     ]  # fmt: skip
     assert [format_bytes(v) for v in (0, 1023, 1024, 1536, 1023.9 * 1024, math.inf, -2048)] == [
         "0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "inf", "-2 KiB",
