@@ -200,7 +200,10 @@ def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> 
         return []
     for column in (x, y):
         if np.isnan(result._numbers(column)[result._ok_indices()]).all():
-            return [f"No cell has a number in {column}: this trace does not tell."]
+            why = (
+                "the trace has no times" if column_unit(column) == "ns" else "no axis to compare by"
+            )
+            return [f"No cell has a number in {column}: {why}."]
     found = tradeoffs(result, x, y)
     if not found:
         return ["No measured cell saves anything over another."]

@@ -493,7 +493,5 @@ def test_cells_are_compared_within_their_surroundings():
 
 def test_an_axis_that_the_trace_does_not_tell():
     res = table([1, 2], [5, 3], mean_ns=[math.nan, None])
-    assert explain(res, x="mean_ns") == [
-        "No cell has a number in mean_ns: this trace does not tell."
-    ]
+    assert explain(res, x="mean_ns") == ["No cell has a number in mean_ns: the trace has no times."]
     assert tradeoffs(res, x="mean_ns") == []
