@@ -554,3 +554,10 @@ def test_glibc_mtrace_sample(shared_data: Path) -> None:
     trace = px.load(shared_data / "traces/formats/glibc_mtrace.txt")
     assert trace.op.tolist() == [A, R, F, A, F, A, F, A, F]
     assert trace.size_bytes.tolist() == [10, 100_000, 0, 21, 0, 128, 0, 5, 0]
+
+
+def test_a_thread_number_has_32_bits(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text("4294967295: malloc 0x10 8\n4294967296: malloc 0x20 8\n")
+    with pytest.raises(px.TraceError, match=r"line 2.*thread number is above 4294967295"):
+        px.load(path)
