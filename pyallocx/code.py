@@ -353,6 +353,8 @@ class CodeSystem:
         "pages_flipped_per_method": "pages flipped per method",
     }
 
+    trace_type = Trace
+
     def default_trace(self) -> tuple[str, Trace]:
         """Return what is swept where no trace is given: the shipped ones are not of code."""
         return "synthetic code (px.synthesize_code())", synthesize_code()

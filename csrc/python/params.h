@@ -18,8 +18,9 @@ typedef struct axpy_field {
 
 #define AXPY_FIELD(type, name, member) {name, offsetof(type, member), sizeof(((type *)0)->member)}
 
-/* Overwrites what the dict names. */
-int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, void *target);
+/* Overwrites what the dict names. `owner`, in words, is for messages. */
+int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, const char *owner,
+                     void *target);
 
 /* Reads a dict {name: int} over the defaults. The policy is its number. */
 int axpy_arena_params(PyObject *dict, ax_arena_params *params);
