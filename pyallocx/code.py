@@ -464,8 +464,9 @@ class CodeHeap(_core.CodeHeap):
 
         ``"flip"``
             ``mprotect`` per chunk, read-write or read-execute. A chunk is executable while no block
-            in it is open: opening one stops the code of its neighbours until the last open block
-            is sealed (or freed). A thread that runs such code meanwhile dies.
+            in it is open: `alloc` and `open` stop the code of the block's neighbours until the last
+            open block of the chunk is sealed (or freed). A thread that runs such code meanwhile
+            ends the process.
         ``"dual"``
             Two mappings of one ``memfd``, one read-write and one read-execute. Nothing flips, all
             sealed code runs all the time. After a fork the child shares the memory.
