@@ -1,8 +1,11 @@
 """pyallocx: replay real allocation traces under every allocator policy."""
 
+from importlib.metadata import PackageNotFoundError as _PackageNotFoundError
+from importlib.metadata import version as _version
+
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
-from pyallocx.code import CodeReplay, replay_code
+from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
 from pyallocx.sweep import Control, SweepCancelled, sweep
@@ -17,6 +20,7 @@ __all__ = [
     "OP_REALLOC",
     "Arena",
     "ArenaReplay",
+    "CodeHeap",
     "CodeReplay",
     "Control",
     "CorruptionError",
@@ -26,6 +30,7 @@ __all__ = [
     "SweepResult",
     "Trace",
     "TraceError",
+    "__version__",
     "load",
     "load_shipped",
     "replay_arena",
@@ -35,3 +40,8 @@ __all__ = [
     "synthesize",
     "synthesize_code",
 ]
+
+try:
+    __version__ = _version("pyallocx")
+except _PackageNotFoundError:  # a tree that was built but not installed
+    __version__ = "unknown"

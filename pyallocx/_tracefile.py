@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gzip
 import io
@@ -37,6 +38,7 @@ _HEAD_BYTES: Final = 1 << 16
 _LONG_BYTES: Final = 64 << 20
 _MOST_NESTED: Final = 4
 _MOST_METADATA_BYTES: Final = 64 << 20
+_MOST_LEVELS: Final = 50
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ALIGN_BYTES: Final = 64
 # Deflate packs at most 1032 bytes into one; a member that claims more lies about its size.
@@ -126,6 +128,11 @@ class _Stream(io.RawIOBase):
             self._ahead += more
         return self._ahead
 
+    def skip(self, count: int) -> None:
+        """Leave out the next bytes, of those that `head` has shown."""
+        self._ahead = self._ahead[count:]
+        self.position += count
+
     def readable(self) -> bool:
         return True
 
@@ -214,6 +221,9 @@ class _Loader:
         if head.startswith(b"\x1f\x8b"):
             with gzip.GzipFile(fileobj=io.BufferedReader(stream, _CHUNK_BYTES)) as inner:
                 return self.read(inner, name, depth + 1)  # type: ignore[arg-type]
+        if head.startswith(codecs.BOM_UTF8):
+            stream.skip(len(codecs.BOM_UTF8))
+            head = stream.head()
         if self.member is not None:
             raise ValueError(f"{name}: member is {self.member!r}, but this is no zip")
         if self.format == "npz":
@@ -288,7 +298,10 @@ class _Loader:
             for column, memory in reader.columns().items()
         }
         if sum(dropped.values()) and not len(columns["op"]):  # type: ignore[arg-type]
-            raise TraceError(f"{name}: not one line is an event of format {format!r}")
+            if {kind for kind, count in dropped.items() if count} == {"syntax"}:
+                raise TraceError(f"{name}: not one line is an event of format {format!r}")
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in dropped.items() if count)
+            raise TraceError(f"{name}: nothing is left, every event was dropped: {kinds}")
         metadata: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "reader": format,
@@ -392,12 +405,29 @@ def _read_metadata(
         raise TraceError(f"{name}: metadata.json is no JSON: {error}") from None
     if not isinstance(metadata, dict):
         raise TraceError(f"{name}: metadata.json holds no object")
+    if _is_deep(metadata):
+        raise TraceError(f"{name}: metadata.json is nested more than {_MOST_LEVELS} levels deep")
     version = metadata.get("format_version")
     if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         raise TraceError(
             f"{name}: expected format_version 1 to {FORMAT_VERSION}, found {version!r}"
         )
     return metadata
+
+
+def _is_deep(metadata: object) -> bool:
+    """Whether there are too many levels for those who walk metadata by calling themselves."""
+    level = [metadata]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            item
+            for value in level
+            if isinstance(value, (dict, list))
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return any(isinstance(value, (dict, list)) for value in level)
 
 
 def _read_column(
@@ -456,13 +486,17 @@ def _read_npy_header(
         raise
     except (Exception, MemoryError) as error:
         # The header is a Python literal: broken ones raise whatever the tokenizer and parser do.
-        raise TraceError(f"{label}: no header of an npy file: {error}") from None
+        text = str(error)
+        if "allow_pickle" in text:
+            # NumPy's advice is to trust the file.
+            text = "it is too long"
+        raise TraceError(f"{label}: no header of an npy file: {text}") from None
     allowed = COLUMN_DTYPES[column]
-    if len(shape) != 1 or dtype.kind != "u" or f"u{dtype.itemsize}" not in allowed:
-        raise TraceError(
-            f"{label}: expected one dimension of {' or '.join(allowed)}, found shape {shape} of "
-            f"{dtype}"
-        )
+    if dtype.kind != "u" or f"u{dtype.itemsize}" not in allowed:
+        wanted = " or ".join(np.dtype(name).name for name in allowed)
+        raise TraceError(f"{label}: column '{column}' must hold {wanted}, found {dtype.name}")
+    if len(shape) != 1:
+        raise TraceError(f"{label}: column '{column}' must have one dimension, found {len(shape)}")
     return int(shape[0]), dtype
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pyallocx.table import SweepResult
 from pyallocx.units import column_unit, format_bytes, format_count
 
@@ -15,12 +17,14 @@ __all__ = ["Tradeoff", "cell_name", "column_label", "explain", "format_value", "
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """One noteworthy cell against the cell with the most churn.
+    """One noteworthy cell against the cell with the most churn in the same surroundings.
 
     Attributes
     ----------
     index : int
         Row of the result.
+    base : int
+        Row that it is compared with.
     name : str
         Why it is noteworthy: ``"knee"``, the name of a landmark, or ``"least churn"``.
     saved : float
@@ -30,6 +34,7 @@ class Tradeoff:
     """
 
     index: int
+    base: int
     name: str
     saved: float
     paid: float
@@ -68,21 +73,47 @@ def cell_name(result: SweepResult, index: int, infinity: str = "inf") -> str:
     )
 
 
+def short_name(result: SweepResult, index: int, infinity: str = "inf") -> str:
+    """Return `cell_name`, without the name of the key where only one could be meant."""
+    keys = telling_keys(result, index)
+    if len(keys) > 1 or len(varied_keys(result)) > 1:
+        return cell_name(result, index, infinity)
+    return " ".join(format_value(key, result[index][key], infinity) for key in keys)
+
+
+def varied_keys(result: SweepResult) -> list[str]:
+    """Return the keys of the grid that have more than one value in the table."""
+    return [k for k in result.grid_keys if len(set(map(str, result._columns[k]))) > 1]
+
+
 def telling_keys(result: SweepResult, index: int) -> list[str]:
     """Return the varied keys of a row that its grid names; if there is none, all of them."""
     row = result[index]
     named = [k for k in result.grid_keys if row[k] is not None] or list(result.grid_keys)
-    return [k for k in named if len(set(map(str, result[k]))) > 1] or named
+    varied = varied_keys(result)
+    return [k for k in named if k in varied] or named
 
 
 def find_cell(result: SweepResult, where: Mapping[str, Any]) -> int | None:
     """Return the first measured row whose parameters have these values; defaults count."""
-    fixed = result.metadata.get("fixed", {})
     for index, row in enumerate(result):
-        known = fixed | {key: row[key] for key in result.grid_keys if row[key] is not None}
+        known = parameters_of(result, index)
         if row.get("status", "ok") == "ok" and all(known.get(k) == v for k, v in where.items()):
             return index
     return None
+
+
+def parameters_of(result: SweepResult, index: int) -> dict[str, Any]:
+    """Return the parameters of a row; those that its grid does not name have their defaults."""
+    row = {key: result._columns[key][index] for key in result.grid_keys}
+    named = {key: value for key, value in row.items() if value is not None}
+    fixed: dict[str, Any] = result._metadata.get("fixed", {})
+    return fixed | named
+
+
+def _surroundings(result: SweepResult, index: int) -> list[Any]:
+    known = parameters_of(result, index)
+    return [known.get(key) for key in result._metadata.get("context", ())]
 
 
 def noteworthy(result: SweepResult, x: str, y: str) -> list[tuple[int, str]]:
@@ -103,15 +134,24 @@ def noteworthy(result: SweepResult, x: str, y: str) -> list[tuple[int, str]]:
     return list(marks.items())
 
 
-def baseline(result: SweepResult, x: str, y: str) -> int | None:
-    """Return the measured row with the most churn, of several the one with the least wastage."""
+def baseline(result: SweepResult, x: str, y: str, like: int) -> int | None:
+    """Return the row that a row is compared with: of the same surroundings, with the most churn.
+
+    Of several, the one with the least wastage. Cells with other chunks or other pointers, say, are
+    another question: see `SweepSystem` on ``context``.
+    """
     xs, ys = result[x], result[y]
-    usable = [i for i in result._ok_indices() if math.isfinite(xs[i]) and math.isfinite(ys[i])]
+    around = _surroundings(result, like)
+    usable = [
+        i
+        for i in result._ok_indices()
+        if math.isfinite(xs[i]) and math.isfinite(ys[i]) and _surroundings(result, i) == around
+    ]
     return min(usable, key=lambda i: (-ys[i], xs[i], i), default=None)
 
 
 def tradeoffs(result: SweepResult, x: str | None = None, y: str | None = None) -> list[Tradeoff]:
-    """Compare the knee and the landmarks with the cell of the most churn.
+    """Compare the knee and the landmarks with the cell of the most churn in their surroundings.
 
     Parameters
     ----------
@@ -127,19 +167,20 @@ def tradeoffs(result: SweepResult, x: str | None = None, y: str | None = None) -
         churn. Empty if nothing was measured or no cell saves anything.
     """
     x, y = x or result.x, y or result.y
-    start = baseline(result, x, y)
-    if start is None:
-        return []
-    base = result[start]
 
     def compare(index: int, name: str) -> list[Tradeoff]:
-        row = result[index]
-        if base[y] <= 0 or not row[y] < base[y]:
+        start = baseline(result, x, y, index)
+        if start is None:
             return []
-        return [Tradeoff(index, name, (base[y] - row[y]) / base[y], row[x] - base[x])]
+        row, base = result[index], result[start]
+        if base[y] <= 0 or not row[y] < base[y] or not math.isfinite(row[x]):
+            return []
+        return [Tradeoff(index, start, name, (base[y] - row[y]) / base[y], row[x] - base[x])]
 
     found = [trade for mark in noteworthy(result, x, y) for trade in compare(*mark)]
-    return found or compare(result._front(x, y)[-1], "least churn")
+    return found or [
+        trade for index in result._front(x, y)[-1:] for trade in compare(index, "least churn")
+    ]
 
 
 def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> list[str]:
@@ -155,19 +196,24 @@ def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> 
     keep_bytes 256 B (knee): 99.2 % fewer calls than keep_bytes 0 B (5,000 -> 40), +900 B of waste.
     """
     x, y = x or result.x, y or result.y
+    if not len(result.ok):
+        return []
+    for column in (x, y):
+        if np.isnan(result._numbers(column)[result._ok_indices()]).all():
+            why = (
+                "the trace has no times" if column_unit(column) == "ns" else "no axis to compare by"
+            )
+            return [f"No cell has a number in {column}: {why}."]
     found = tradeoffs(result, x, y)
     if not found:
-        return ["No measured cell saves anything over another."] if len(result.ok) else []
-    base_index = baseline(result, x, y)
-    assert base_index is not None
-    base = result[base_index]
+        return ["No measured cell saves anything over another."]
     sentences = []
     for trade in found:
-        row = result[trade.index]
+        row, base = result[trade.index], result[trade.base]
         before, after = (format_value(y, r[y]) for r in (base, row))
         sentences.append(
             f"{cell_name(result, trade.index)} ({trade.name}): {percent(trade.saved)} fewer "
-            f"{churn_noun(result, y)} than {cell_name(result, base_index)} "
+            f"{churn_noun(result, y)} than {cell_name(result, trade.base)} "
             f"({before} -> {after}), {signed(x, trade.paid)} of {column_label(result, x)}."
         )
     return sentences

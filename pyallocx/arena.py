@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pyallocx import _core
+from pyallocx.answer import baseline, cell_name, explain, parameters_of
 from pyallocx.sweep import Cell, Control, Parameter
+from pyallocx.table import SweepResult
 from pyallocx.trace import Trace
-from pyallocx.units import parse_bytes, parse_count
+from pyallocx.units import format_bytes, parse_bytes, parse_count
 
 __all__ = ["POLICIES", "Arena", "ArenaReplay", "replay_arena"]
 
@@ -161,10 +163,10 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
     Parameter(
         "max_object_bytes",
-        None,
-        parse_bytes,
-        "larger requests bypass the arena; default: the payload of a chunk",
-        check=lambda value: value if value is None else _whole(1, 1 << 40)(value),
+        "auto",
+        lambda text: text if text == "auto" else parse_bytes(text),
+        "larger requests bypass the arena; auto: the payload of a chunk",
+        check=lambda value: "auto" if value in (None, "auto") else _whole(1, 1 << 40)(value),
     ),
     Parameter(
         "arena_by",
@@ -175,6 +177,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
 )
 
+_FAIL_AT = Parameter("fail_at", 0, parse_count, "call to fail", check=_whole(0, _U64_MAX))
 # Parameters that mean nothing to live memory.
 _REPLAY_ONLY = ("max_object_bytes", "arena_by")
 # What each policy looks at; a cell's other policy parameters cannot change its result.
@@ -190,6 +193,7 @@ _READ_BY: dict[str, tuple[str, ...]] = {
     "budget": ("budget_bytes",),
 }
 _POLICY_PARAMETERS = {name for names in _READ_BY.values() for name in names}
+_INTRUSIVE_SHOWN = 4
 _CUTS = ("release", "byte_cut", "capacity_cut", "keep_all")
 
 
@@ -260,7 +264,7 @@ def _start(
         trace.n_objects,
         ids,
         _ARENA_BY.index(by),
-        values["max_object_bytes"] or 0,
+        0 if values["max_object_bytes"] == "auto" else values["max_object_bytes"],
         retain_bytes=thresholds,
         modelled=modelled,
         fail_at=fail_at,
@@ -294,7 +298,7 @@ def replay_arena(
     modelled : bool
         Count without memory. False allocates every object for real, which changes no counter.
     fail_at : int
-        Make this call to the backing fail, counted from 1 (0: none).
+        Make this call to the backing fail, counted from 1 (0: none), at most 2**64 - 1.
     **params
         Parameters of an arena, and ``max_object_bytes`` and ``arena_by``, as in a sweep.
 
@@ -305,6 +309,10 @@ def replay_arena(
 
     Raises
     ------
+    TypeError
+        If `trace` is no Trace, or a parameter is unknown or of a wrong type.
+    ValueError
+        If a parameter or `fail_at` is out of range.
     MemoryError
         If the backing refused.
     TraceError
@@ -317,8 +325,12 @@ def replay_arena(
     >>> replay_arena(trace, policy="keep_all").row["list_frees"]
     0
     """
+    if not isinstance(trace, Trace):
+        raise TypeError(f"a Trace is replayed, not a {type(trace).__name__}")
     values = {p.name: p.default for p in PARAMETERS} | _validated(params, live=False)
-    replay = _start(trace, values, None, modelled=modelled, fail_at=fail_at)
+    call = _FAIL_AT.validate(fail_at)
+    assert isinstance(call, int)
+    replay = _start(trace, values, None, modelled=modelled, fail_at=call)
     _drive(replay, len(trace), None)
     replay.check()
     (row,) = replay.rows()
@@ -339,6 +351,40 @@ def _retained(cell: Mapping[str, Any]) -> int | float | None:
         kept = [size for size, entries in _ladder(cell) if entries <= cell["retain_capacity"]]
         return max(kept, default=0)
     return {"release": 0, "keep_all": math.inf}.get(policy)
+
+
+def _explain_intrusive(result: SweepResult) -> list[str]:
+    """Return what intrusive rows hold; they have no buffers, hence no unused capacity of them."""
+    needed = {"held_bytes_end", "leaked_bytes_end"}
+    if result.x == "held_bytes_end" or not needed <= set(result.columns):
+        return []
+    measured = result._ok_indices()
+    mine = [i for i in measured if parameters_of(result, i).get("policy") == "intrusive"]
+    if not mine:
+        return []
+
+    def held(index: int) -> str:
+        row = result[index]
+        lost = row["leaked_bytes_end"]
+        parts = (
+            f", {format_bytes(lost)} of it in freed objects that it never reuses" if lost else ""
+        )
+        return f"{format_bytes(row['held_bytes_end'])}{parts}"
+
+    lines = []
+    for index in mine[:_INTRUSIVE_SHOWN]:
+        line = f"{cell_name(result, index)} at the end holds {held(index)}"
+        base = baseline(result, result.x, result.y, index)
+        if base is not None and base not in mine:
+            line += f"; {cell_name(result, base)} holds {held(base)}"
+        lines.append(line + ".")
+    if len(mine) > _INTRUSIVE_SHOWN:
+        lines.append(f"{len(mine) - _INTRUSIVE_SHOWN} more rows are intrusive.")
+    lines.append(
+        "Without buffers (policy intrusive) there is no unused list capacity, which does not make "
+        "it free: compare what is held with --x held_bytes_end."
+    )
+    return lines
 
 
 class ArenaSystem:
@@ -387,7 +433,24 @@ class ArenaSystem:
         "held_bytes_end": "bytes held, end",
         "list_calls": "malloc + realloc + free calls of the free lists",
     }
-    landmarks = (({"policy": "byte_cut", "retain_bytes": 2048}, "Firefox"),)
+    landmarks = (
+        (
+            {
+                "policy": "byte_cut",
+                "retain_bytes": 2048,
+                "chunk_bytes": 8192,
+                "pointer_bytes": 8,
+                "alignment_bytes": 8,
+                "list_header_bytes": 8,
+            },
+            "Firefox",
+        ),
+    )
+    # A policy is chosen; chunks, layout and who shares an arena are where it has to work.
+    context = tuple(
+        p.name for p in PARAMETERS if p.name != "policy" and p.name not in _POLICY_PARAMETERS
+    )
+    trace_type = Trace
 
     def group(self, cells: Sequence[Cell]) -> list[list[int]]:
         """All byte cuts over one layout are one pass; equal cells of any policy are one as well."""
@@ -399,6 +462,10 @@ class ArenaSystem:
             key = (policy in _CUTS, *(cell[name] for name in (*read, *layout)))
             groups.setdefault(key, []).append(index)
         return list(groups.values())
+
+    def explain(self, result: SweepResult) -> list[str]:
+        """Say what the knee and Firefox save, and what an arena without buffers costs instead."""
+        return [*explain(result), *_explain_intrusive(result)]
 
     def run(self, trace: Trace, cells: Sequence[Cell], control: Control) -> list[object]:
         """Replay one group."""

@@ -7,15 +7,17 @@ wrongly; 130 Ctrl-C; 141 the reader of the output went away.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import importlib
+import itertools
 import json
 import os
 import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +31,10 @@ from pyallocx.units import column_unit, format_bytes, format_count, printable
 
 __all__ = ["SYSTEMS", "main"]
 
-SYSTEMS: Mapping[str, object] = {"arena": "pyallocx.arena:Arena"}
+SYSTEMS: Mapping[str, object] = {
+    "arena": "pyallocx.arena:Arena",
+    "code": "pyallocx.code:CodeHeap",
+}
 """What can be swept: the name of a system, and where its class is (imported when asked for)."""
 
 _SHIPPED = "shipped:"
@@ -40,6 +45,23 @@ OpenTrace = Callable[[str | None, str, bool | None], tuple[str, Any]]
 
 class _UsageError(Exception):
     """The command was used wrongly: exit 2."""
+
+
+class _Once(argparse.Action):
+    """Take a flag once: of two values, one would be lost in silence."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given: set[str] = namespace.__dict__.setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{option_string} is given twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, True if self.nargs == 0 else values)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,29 +91,59 @@ def main(
         From a TRACE argument (None for the default), ``"raise"`` or ``"skip"``, and whether to show
         progress, to a name and a trace.
     """
-    for stream in (sys.stdout, sys.stderr):
-        # Names in traces can be anything; a terminal that cannot show them must not end the run.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with _standard_streams():
+        return _guarded(arguments, registry, open_trace or _open_trace)
+
+
+@contextlib.contextmanager
+def _standard_streams() -> Iterator[None]:
+    """Make sure that there is something to write to, and that it takes any character."""
+    with contextlib.ExitStack() as stack:
+        # A stream that the caller closed is None. Nobody reads it, so the exit code is the answer.
+        for name, redirect in (
+            ("stdout", contextlib.redirect_stdout),
+            ("stderr", contextlib.redirect_stderr),
+        ):
+            if getattr(sys, name) is None:
+                nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                stack.enter_context(redirect(nowhere))
+        for stream in (sys.stdout, sys.stderr):
+            # Names in traces can be anything; a terminal that cannot show them must not end the
+            # run.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        yield
+
+
+def _guarded(argv: list[str], registry: Mapping[str, object], open_trace: OpenTrace) -> int:
+    """Run, and turn what stopped it into a message and an exit code."""
     try:
-        code = _run(arguments, registry, open_trace or _open_trace)
+        code = _run(argv, registry, open_trace)
         sys.stdout.flush()
     except _UsageError as exc:
         return _complain(exc, 2)
     except BrokenPipeError:
-        # Python would flush again at exit, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abandon_output()
         return 141
     except TraceError as exc:
         return _complain(exc, 1)
     except OSError as exc:
+        try:
+            sys.stdout.flush()
+        except OSError:  # a full disk, say
+            _abandon_output()
         return _complain(_os_error_text(exc), 2)
     except KeyboardInterrupt:
         return 130
     except SystemExit as exc:  # argparse, after --help and --version
         return int(exc.code or 0)
     return code
+
+
+def _abandon_output() -> None:
+    # Python would flush again at exit, and complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: object, code: int) -> int:
@@ -134,7 +186,7 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> _Parse
 
     info = verbs.add_parser("info", help="describe a trace", description="Describe a trace.")
     _add_trace(info)
-    info.add_argument("--json", action="store_true", help="print JSON only")
+    _add_switch(info, "--json", "print JSON only")
     info.set_defaults(run=_info)
 
     recorder = verbs.add_parser(
@@ -215,9 +267,9 @@ def _count(value: Any) -> str:
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    from pyallocx import __version__
 
-    return version("pyallocx")
+    return __version__
 
 
 def _import_system(where: object) -> object:
@@ -227,15 +279,20 @@ def _import_system(where: object) -> object:
     return getattr(importlib.import_module(module), name)
 
 
-def _add_trace(parser: argparse.ArgumentParser) -> None:
+def _add_switch(parser: argparse._ActionsContainer, flag: str, text: str) -> None:
+    parser.add_argument(flag, action=_Once, nargs=0, default=False, help=text)
+
+
+def _add_trace(parser: argparse.ArgumentParser, default: str = "the first shipped trace") -> None:
     parser.add_argument(
         "trace",
         nargs="?",
         metavar="TRACE",
-        help=f"a trace file, or {_SHIPPED}NAME; by default the first shipped trace",
+        help=f"a trace file, or {_SHIPPED}NAME; by default {default}",
     )
     parser.add_argument(
         "--on-error",
+        action=_Once,
         choices=("raise", "skip"),
         default="raise",
         help="what to do with impossible events: stop (the default), or drop and count them",
@@ -244,23 +301,30 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
 
 def _add_sweep_flags(parser: argparse.ArgumentParser, system: object) -> None:
     resolved = resolve_system(system)
-    _add_trace(parser)
+    if hasattr(resolved, "default_trace"):
+        _add_trace(parser, "a synthetic one")
+    else:
+        _add_trace(parser)
     grid = parser.add_argument_group("parameters")
     for parameter in resolved.parameters:
         grid.add_argument(
             parameter.flag,
+            action=_Once,
             dest=f"grid_{parameter.name}",
             metavar="A,B,...",
             help=_parameter_help(parameter, resolved.default_grid.get(parameter.name)),
         )
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="print only a JSON list of rows")
-    output.add_argument("--csv", metavar="FILE", help="write the table")
-    output.add_argument("--plot", metavar="FILE", help="write the picture (png, svg, pdf)")
-    output.add_argument("--x", metavar="COL", help=f"wastage column (default {resolved.x})")
-    output.add_argument("--y", metavar="COL", help=f"churn column (default {resolved.y})")
-    output.add_argument("--jobs", metavar="N", help="threads (default: one per core)")
-    output.add_argument("--no-progress", action="store_true", help="no bar on the terminal")
+    _add_switch(output, "--json", "print only a JSON list of rows")
+    for flag, value, text in (
+        ("--csv", "FILE", "write the table"),
+        ("--plot", "FILE", "write the picture (png, svg, pdf)"),
+        ("--x", "COL", f"wastage column (default {resolved.x})"),
+        ("--y", "COL", f"churn column (default {resolved.y})"),
+        ("--jobs", "N", "threads (default: one per core)"),
+    ):
+        output.add_argument(flag, action=_Once, metavar=value, help=text)
+    _add_switch(output, "--no-progress", "no bar on the terminal")
     parser.set_defaults(run=_sweep, system=system)
 
 
@@ -299,21 +363,24 @@ def _parse_grid(options: argparse.Namespace, system: SweepSystem) -> dict[str, A
 def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     system = resolve_system(options.system)
     grid = _parse_grid(options, system)
-    known = [*grid, *system.default_grid, *system.columns]
+    known = list(dict.fromkeys([*(grid or system.default_grid), *system.columns]))
     for flag in ("x", "y"):
         column = getattr(options, flag)
         if column is not None and column not in known:
             raise _UsageError(f"--{flag}: no column {column!r}; there are {', '.join(known)}")
     jobs = _parse_jobs(options.jobs)
     # A long run must not end in a file that cannot be written.
-    for target in (options.csv, options.plot):
-        if target is not None:
-            _check_target(target)
+    targets = {"--csv": options.csv, "--plot": options.plot}
+    _check_targets({flag: path for flag, path in targets.items() if path is not None}, options)
     if options.plot is not None:
         _check_picture(options.plot)
 
     progress = False if options.no_progress else None
-    name, trace = open_trace(options.trace, options.on_error, progress)
+    default_trace = getattr(system, "default_trace", None)
+    if options.trace is None and default_trace is not None:
+        name, trace = default_trace()
+    else:
+        name, trace = open_trace(options.trace, options.on_error, progress)
     with ThreadPoolExecutor(jobs, "pyallocx-sweep") as executor:
         result = sweep(
             options.system,
@@ -323,19 +390,30 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
             **grid,
         )
     result = _with_axes(result, options.x or system.x, options.y or system.y, name)
-    written = []
-    if options.csv is not None:
-        result.to_csv(options.csv)
-        written.append(f"table: {options.csv}")
-    if options.plot is not None and len(result.ok):
-        result.plot(path=options.plot)
-        written.append(f"picture: {options.plot}")
+    written, problems = [], []
+    for flag, path, noun, write in (
+        ("--csv", options.csv, "table", result.to_csv),
+        ("--plot", options.plot, "picture", lambda path: result.plot(path=path)),
+    ):
+        if path is None or (flag == "--plot" and not len(result.ok)):
+            continue
+        try:
+            write(path)
+            written.append(f"{noun}: {path}")
+        # What was measured is printed all the same.
+        except OSError as exc:
+            problems.append(f"{flag}: {_os_error_text(exc)}")
+        except ValueError as exc:
+            problems.append(f"{flag}: {exc}")
     if options.json:
         print(result.to_json())
     else:
         explainer = getattr(system, "explain", explain)
         _print_sweep(result, name, trace, grid, explainer(result), written)
-    return _report_failures(result)
+    code = _report_failures(result)
+    for problem in problems:
+        code = _complain(problem, 1)
+    return code
 
 
 def _parse_jobs(text: str | None) -> int | None:
@@ -344,6 +422,29 @@ def _parse_jobs(text: str | None) -> int | None:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise _UsageError(f"--jobs: {text!r} is not a number of threads, 1 or more")
     return int(text)
+
+
+def _check_targets(targets: Mapping[str, str], options: argparse.Namespace) -> None:
+    """Make sure that every output can be written, and that none costs another file."""
+    for flag, target in targets.items():
+        if not target:
+            raise _UsageError(f"{flag}: the name of the file is empty")
+        if options.trace is not None and _is_one_file(target, options.trace):
+            raise _UsageError(f"{flag}: {target} is the trace itself, it would be overwritten")
+        _check_target(target)
+    for (one, path), (other, second) in itertools.combinations(targets.items(), 2):
+        if _is_one_file(path, second):
+            raise _UsageError(f"{one} and {other} are one file, {second}")
+
+
+def _is_one_file(one: str, other: str) -> bool:
+    """Whether two paths lead to one file that writing would replace; devices and pipes do not."""
+    if os.path.exists(one) and not os.path.isfile(one):
+        return False
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _check_target(target: str) -> None:
@@ -431,15 +532,24 @@ def _describe(name: str, trace: Any) -> str:
     return ", ".join(parts) + _dropped_note(trace)
 
 
-def _dropped(trace: Any) -> dict[str, int]:
-    """Return how many events of each kind were dropped when the trace was made."""
+def _dropped(trace: Any) -> dict[str, int] | str:
+    """Return how many events of each kind were dropped when the trace was made.
+
+    What a file says of itself may be anything; where that is no count it is text.
+    """
     dropped = trace.metadata.get("dropped") or {}
     counts = dropped if isinstance(dropped, Mapping) else {"events": dropped}
-    return {str(kind): int(count) for kind, count in counts.items() if count}
+    for count in counts.values():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            return _metadata_text(dropped)
+    return {printable(str(kind)): count for kind, count in counts.items() if count}
 
 
 def _dropped_note(trace: Any) -> str:
-    total = sum(_dropped(trace).values())
+    dropped = _dropped(trace)
+    if isinstance(dropped, str):
+        return f" (events dropped: {textwrap.shorten(dropped, 60)})"
+    total = sum(dropped.values())
     return f" ({format_count(total)} events of the file dropped)" if total else ""
 
 
@@ -486,7 +596,10 @@ _INFO_GROUPS = {
 
 def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     name, trace = open_trace(options.trace, options.on_error, None)
-    summary: dict[str, Any] = trace.summary()
+    try:
+        summary: dict[str, Any] = trace.summary()
+    except OverflowError as exc:
+        return _complain(f"{printable(name)}: {exc}", 1)
     metadata = dict(trace.metadata)
     if options.json:
         print(json.dumps({"trace": name, "summary": summary, "metadata": metadata}, indent=2))
@@ -505,7 +618,9 @@ def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
         _print_pairs(obtained)
         del metadata["obtained"]
     print("\nrecorded")
-    dropped = ", ".join(f"{format_count(n)} {kind}" for kind, n in _dropped(trace).items())
+    dropped = _dropped(trace)
+    if not isinstance(dropped, str):
+        dropped = ", ".join(f"{format_count(n)} {kind}" for kind, n in dropped.items())
     shown = {k: v for k, v in metadata.items() if k != "dropped"}
     _print_pairs(
         [("dropped events", dropped or "0")]

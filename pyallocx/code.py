@@ -1,22 +1,38 @@
 """Code memory: chunks that are cut into blocks, joined again, and flipped to be executable.
 
 `CodeSystem` replays a trace of compiled methods through ``csrc/core/codeheap`` under the historical
-policies of Mozilla bug 601724 and under today's designs.
+policies of Mozilla bug 601724 and under today's designs. The live `CodeHeap` is the same C code on
+real pages.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pyallocx import _core
+from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.sweep import Cell, Control, Parameter
 from pyallocx.trace import Trace
 from pyallocx.units import parse_bytes, parse_count
 
-__all__ = ["CODE_POLICIES", "HISTORICAL", "MIN_HOLES", "WX_MODES", "CodeReplay", "replay_code"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "CODE_POLICIES",
+    "HISTORICAL",
+    "MIN_HOLES",
+    "WX_MODES",
+    "CodeHeap",
+    "CodeReplay",
+    "CodeWriter",
+    "replay_code",
+]
 
 #: Names of the policies, in the order of the core's table; those of the bug's history come first.
 CODE_POLICIES: tuple[str, ...] = _core.CODE_POLICIES
@@ -161,6 +177,8 @@ PARAMETERS: tuple[Parameter, ...] = (
 )
 
 _REPLAY_ONLY = ("jump_bytes", "hot_methods")
+# What only policies without sizes look at; the live heap has none of those.
+_HISTORICAL_ONLY = ("byte_limit", "min_hole", "partitions", "pointer_bytes")
 
 
 def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
@@ -175,6 +193,15 @@ def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
             value = _OWN
         numbers[name] = _U64_MAX if value == math.inf else int(value)
     return numbers
+
+
+def _validated(given: Mapping[str, object], *, live: bool) -> dict[str, Any]:
+    hidden = (*_REPLAY_ONLY, *_HISTORICAL_ONLY) if live else ()
+    known = {p.name: p for p in PARAMETERS if p.name not in hidden}
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise TypeError(f"code heap has no parameter {unknown[0]!r}; it has: {', '.join(known)}")
+    return {name: known[name].validate(value) for name, value in given.items()}
 
 
 @dataclass(frozen=True)
@@ -235,7 +262,9 @@ def replay_code(
     trace : Trace
         Allocations are methods, their sizes bytes of code.
     modelled : bool
-        Count without memory. False maps and protects real pages, which changes no counter.
+        Count without memory. False maps and protects real pages, which changes only what depends
+        on their addresses: ``vma_count_peak``, ``hot_pages_*``, ``reach_failures``, and with
+        several chunks the order of ``best_fit``'s list.
     fail_at : int
         Make this call to the system fail, counted from 1 (0: none).
     **params
@@ -262,12 +291,7 @@ def replay_code(
     >>> px.replay_code(trace, policy="byte_limit", byte_limit=4096).row["chunk_maps"] > 0
     True
     """
-    known = {p.name: p for p in PARAMETERS}
-    unknown = [name for name in params if name not in known]
-    if unknown:
-        raise TypeError(f"code heap has no parameter {unknown[0]!r}; it has: {', '.join(known)}")
-    values = {p.name: p.default for p in PARAMETERS}
-    values |= {name: known[name].validate(value) for name, value in params.items()}
+    values = {p.name: p.default for p in PARAMETERS} | _validated(params, live=False)
     replay = _start(trace, values, modelled=modelled, fail_at=fail_at)
     _drive(replay, len(trace), None)
     replay.check()
@@ -329,6 +353,12 @@ class CodeSystem:
         "pages_flipped_per_method": "pages flipped per method",
     }
 
+    trace_type = Trace
+
+    def default_trace(self) -> tuple[str, Trace]:
+        """Return what is swept where no trace is given: the shipped ones are not of code."""
+        return "synthetic code (px.synthesize_code())", synthesize_code()
+
     def group(self, cells: Sequence[Cell]) -> list[list[int]]:
         """Every cell is a pass of its own, but equal ones are one."""
         groups: dict[tuple[object, ...], list[int]] = {}
@@ -343,3 +373,194 @@ class CodeSystem:
         replay.check()
         row = _finish(replay.row())
         return [dict(row) for _ in cells]
+
+
+class CodeWriter:
+    """Writes into one open block of a `CodeHeap`: what ``with heap.writing(block)`` gives.
+
+    Attributes
+    ----------
+    position : int
+        Where the next `write` without an offset goes: behind the last one.
+    """
+
+    __slots__ = ("_block", "_heap", "_writing", "position")
+
+    def __init__(self, heap: CodeHeap, block: _core.Block) -> None:
+        self._heap = heap
+        self._block = block
+        self._writing = False
+        self.position = 0
+
+    def __enter__(self) -> Self:
+        """Open the block, if it is sealed."""
+        if self._block.sealed:
+            self._heap.open(self._block)
+        else:
+            self._heap.write(self._block, b"")  # is it ours, and alive?
+        self.position = 0
+        self._writing = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Seal the block: also after an exception, as its neighbours wait for that."""
+        self._writing = False
+        try:
+            self._heap.seal(self._block)
+        except _core.InvalidFree:
+            if error is None:  # else what went wrong first is what matters
+                raise
+
+    def write(self, code: Buffer, offset: int | None = None) -> None:
+        """Copy code into the block.
+
+        Parameters
+        ----------
+        code : buffer
+            Bytes, or any contiguous buffer.
+        offset : int, optional
+            Where in the block the first byte goes; by default behind what was written last.
+
+        Raises
+        ------
+        ValueError
+            If the code does not fit, or the writing has ended. Nothing was written.
+        """
+        if not self._writing:
+            raise ValueError("the writing has ended: the block is sealed")
+        start = self.position if offset is None else offset
+        self._heap.write(self._block, code, start)
+        self.position = start + memoryview(code).nbytes
+
+
+class CodeHeap(_core.CodeHeap):
+    """Memory for machine code on real pages: chunks cut into blocks, and W^X between them.
+
+    ``alloc`` gives an open block, ``write`` fills it, ``seal`` makes it executable (and flushes the
+    instruction cache), ``open`` makes it writable again, ``free`` gives it back. A block has an
+    ``address`` that `ctypes` can call, and keeps the heap, so that code which somebody may still
+    call stays mapped until `close`.
+
+    A foreign, stale or doubly freed block raises `InvalidFree`, writing to a sealed block or
+    outside of one `ValueError`, and nothing has changed. What no allocator can catch is a call of
+    code that is not executable: the CPU ends the process. ``block.executable`` tells beforehand.
+
+    Parameters
+    ----------
+    policy : str
+        How blocks are found, cut and joined: ``"segregated"`` (bins by size, constant time),
+        ``"first_fit"`` (sljit), ``"best_fit"`` (HotSpot), ``"bitmap"`` (asmjit), ``"pack"``
+        (Linux's bpf_prog_pack), ``"buckets"`` (powers of two), ``"bump"`` (LuaJIT: beyond
+        ``max_code_bytes`` an `alloc` flushes all blocks, which are stale then). The historical
+        policies of bug 601724 know no size of a request; they can be replayed (`replay_code`), but
+        not live.
+    wx : str
+        How writable and executable exclude each other.
+
+        ``"flip"``
+            ``mprotect`` per chunk, read-write or read-execute. A chunk is executable while no block
+            in it is open: `alloc` and `open` stop the code of the block's neighbours until the last
+            open block of the chunk is sealed (or freed). A thread that runs such code meanwhile
+            ends the process.
+        ``"dual"``
+            Two mappings of one ``memfd``, one read-write and one read-execute. Nothing flips, all
+            sealed code runs all the time. After a fork the child shares the memory.
+        ``"rwx"``
+            One mapping with all rights.
+
+        ``"per_thread"`` (protection keys) exists in replays only.
+    chunk_bytes, page_bytes : int
+        What is asked of the system at a time, a multiple of the page (default: the system's).
+    header_bytes, granule_bytes, min_rest_bytes, min_payload_bytes : int
+        The layout, by default the design's own. Headers are room only: nothing is written there.
+    keep_bytes, keep_operations : int or float
+        Empty chunks kept, together (0 none, ``math.inf`` all), and for how many operations.
+    max_code_bytes, reach_bytes : int
+        See the policies; blocks farther apart than a jump reaches are counted.
+
+    Examples
+    --------
+    A function that adds two numbers, written, sealed and called:
+
+    >>> import ctypes, platform
+    >>> import pyallocx as px
+    >>> add = {
+    ...     "x86_64": bytes.fromhex("89f8 01f0 c3"),       # mov eax, edi; add eax, esi; ret
+    ...     "aarch64": bytes.fromhex("0000010b c0035fd6"),  # add w0, w0, w1; ret
+    ... }
+    >>> code = add.get(platform.machine())
+    >>> for wx in ("flip", "dual", "rwx") if code else ():
+    ...     with px.CodeHeap(wx=wx) as heap:
+    ...         block = heap.alloc(len(code))
+    ...         with heap.writing(block) as w:
+    ...             w.write(code)
+    ...         call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)(block.address)
+    ...         assert call(40, 2) == 42
+
+    >>> with px.CodeHeap() as heap:
+    ...     block = heap.alloc(100)
+    ...     heap.seal(block)
+    ...     heap.write(block, b"too late")
+    Traceback (most recent call last):
+    ValueError: block is sealed: open it before it is written to
+    """
+
+    __slots__ = ()
+    __sweep__: ClassVar[CodeSystem] = CodeSystem()
+
+    def __new__(cls, **params: object) -> Self:
+        """Check the parameters and open the heap."""
+        values = {"page_bytes": mmap.PAGESIZE} | _validated(params, live=True)
+        if values.get("policy") in HISTORICAL:
+            raise ValueError(
+                f"policy {values['policy']!r} knows no size of a request and can be replayed only; "
+                f"on real pages: {', '.join(CODE_POLICIES[len(HISTORICAL) :])}"
+            )
+        if values.get("wx") == "per_thread":
+            raise ValueError(
+                "wx 'per_thread' (protection keys) exists in replays only; on real pages: "
+                "flip, dual, rwx"
+            )
+        return super().__new__(cls, _core_params(values))
+
+    def writing(self, block: _core.Block) -> CodeWriter:
+        """Write to a block, which is open inside a ``with`` and sealed after it.
+
+        It gives a writer and not a view of the memory: somebody could keep a view, and with
+        ``wx="flip"`` a write through it after the seal would end the process.
+
+        Parameters
+        ----------
+        block : Block
+            An open one, or a sealed one, which is opened.
+
+        Returns
+        -------
+        CodeWriter
+            With ``write(code, offset=None)``.
+
+        Raises
+        ------
+        InvalidFree
+            If the block is another heap's, stale, or freed.
+        MemoryError
+            If the system refuses to open the block (it is still sealed) or, at the end, to make it
+            executable (it is still open: `seal` it again).
+        """
+        return CodeWriter(self, block)
+
+    def __repr__(self) -> str:
+        """Say what it holds."""
+        if self.closed:
+            return "<CodeHeap closed>"
+        stats = self.stats()
+        return (
+            f"<CodeHeap {stats['blocks']} blocks of {stats['code_bytes']} bytes, "
+            f"{stats['open_blocks']} open, {stats['chunks']} chunks of "
+            f"{stats['mapped_bytes']} bytes>"
+        )

@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,15 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pyallocx.answer import (
-    baseline,
     churn_noun,
     column_label,
     format_value,
     noteworthy,
     percent,
+    short_name,
     signed,
     telling_keys,
     tradeoffs,
+    varied_keys,
 )
 from pyallocx.table import SweepResult
 from pyallocx.units import column_unit, printable
@@ -43,6 +46,10 @@ _LANDMARK_COLOUR = "#7A3E9D"
 _CALL_WORDS = {"calls", "mallocs", "reallocs", "frees", "maps", "unmaps", "protects"}
 # An axis is logarithmic when its largest value is at least this many times its smallest positive.
 _LOG_SPAN = 8
+# Characters of a line of the subtitle.
+_TITLE_WIDTH = 118
+# Of cells on one point, no more than this are named.
+_NAMES_SHOWN = 4
 # With more cells than this, a label that finds no room next to its point is left out.
 _CROWD = 24
 
@@ -109,7 +116,7 @@ def plot_sweep(
             linestyle="-" if one.joined else "none",
             linewidth=1.1,
             zorder=3,
-            label=one.name,
+            label=_legend_name(one, xs, ys) if len(series) > 1 else one.name,
         )
     marks = noteworthy(result, x, y)
     if mark:
@@ -235,6 +242,12 @@ def _split(result: SweepResult, drawn: Sequence[int]) -> list[_Series]:
     return series
 
 
+def _legend_name(one: _Series, xs: Any, ys: Any) -> str:
+    """Return the name of a series, and what the numbers at its points are."""
+    differs = one.joined and len(list(_coincident(one.rows, xs, ys))) > 1
+    return f"{one.name}, by {one.key}" if differs else one.name
+
+
 def _tick_text(column: str, value: float) -> str:
     whole = int(value) if value == int(value) else value
     power = math.log10(value) if value >= 10**6 else 0.5
@@ -328,23 +341,24 @@ def _set_titles(ax: Axes, result: SweepResult, title: str | None, answers: list[
 
 
 def _answers(result: SweepResult, x: str, y: str) -> list[str]:
-    found = tradeoffs(result, x, y)
-    if not found:
-        return []
-    start = baseline(result, x, y)
-    assert start is not None
-    against = _short_name(result, start)
     return [
-        f"{trade.name}, {_short_name(result, trade.index)}: {percent(trade.saved)} fewer "
-        f"{churn_noun(result, y)} than at {against}, for {signed(x, trade.paid)}"
-        for trade in found
+        line
+        for trade in tradeoffs(result, x, y)
+        for line in _wrapped(
+            # The axes may be logarithmic; the knee is not that of the drawn curve.
+            f"{trade.name.replace('knee', 'knee (of linear scales)', 1)}, "
+            f"{short_name(result, trade.index, '∞')}: {percent(trade.saved)} fewer "
+            f"{churn_noun(result, y)} than at {short_name(result, trade.base, '∞')}, "
+            f"for {signed(x, trade.paid)}"
+        )
     ]
 
 
-def _short_name(result: SweepResult, index: int) -> str:
-    """Return the varied values of a row without their keys, as the labels of its point do."""
-    row = result[index]
-    return " ".join(format_value(k, row[k], "∞") for k in telling_keys(result, index))
+def _wrapped(text: str) -> list[str]:
+    """Break a line of the subtitle, but not between a number and its unit."""
+    tied = re.sub(r"(\d) (?=[BKMGT%n])", "\\1\N{NO-BREAK SPACE}", text)
+    lines = textwrap.wrap(tied, _TITLE_WIDTH, subsequent_indent="    ", break_long_words=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def _mark_colour(name: str) -> str:
@@ -373,10 +387,12 @@ def _wanted_labels(
         colour = _COLOURS[number % len(_COLOURS)]
         for rows in _coincident(one.rows, xs, ys):
             found = [names[i] for i in rows if i in names]
-            text = _values_text(result, one.key, rows) if one.key else ""
+            text = _values_text(result, one, rows) if one.key else ""
             if len(rows) == len(one.rows) > 1:
                 # The key makes no difference here.
                 text = one.name if len(series) > 1 else f"any {one.key}"
+            elif found and one.key:
+                text = _marked_text(result, one.key, rows[0], text)
             if found:
                 text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
                 wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, _mark_colour(found[0]), True))
@@ -393,17 +409,30 @@ def _coincident(rows: Sequence[int], xs: Any, ys: Any) -> Iterator[list[int]]:
     yield from places.values()
 
 
-def _values_text(result: SweepResult, key: str, rows: Sequence[int]) -> str:
-    values = result[key].tolist()
-    texts = [format_value(key, _whole_cell(values[i]), "∞") for i in rows]
-    texts = list(dict.fromkeys(texts))
-    if len(texts) == 1:
-        return texts[0]
-    return f"{texts[0]} … {texts[-1]}"
+def _values_text(result: SweepResult, one: _Series, rows: Sequence[int]) -> str:
+    """Return the values of cells on one point: a range of numbers, or each of them."""
+    assert one.key is not None
+    values = result._columns[one.key]
+    texts = list(dict.fromkeys(format_value(one.key, values[i], "∞") for i in rows))
+    first = one.rows.index(rows[0])
+    # The rows of a joined series are in the order of their numbers; a range may leave none out.
+    if one.joined and len(texts) > 1 and list(rows) == one.rows[first : first + len(rows)]:
+        return f"{texts[0]} … {texts[-1]}"
+    if len(texts) > _NAMES_SHOWN:
+        texts = [*texts[: _NAMES_SHOWN - 1], f"{len(texts) - _NAMES_SHOWN + 1} more"]
+    return (", " if one.joined else " = ").join(texts)
 
 
-def _whole_cell(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _marked_text(result: SweepResult, key: str, index: int, values: str) -> str:
+    """Return the label of a marked point: with the names of the keys where several vary."""
+    keys = telling_keys(result, index)
+    if len(varied_keys(result)) < 2 and len(keys) < 2:
+        return values
+    row = result[index]
+    return ", ".join(
+        f"{k} {values if k == key else format_value(k, row[k], '∞')}"
+        for k in dict.fromkeys([*keys, key])
+    )
 
 
 class _Labels:

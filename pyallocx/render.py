@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from pyallocx.answer import explain, noteworthy
+from pyallocx.answer import cell_name, explain, noteworthy
 from pyallocx.table import SweepResult
 from pyallocx.units import column_unit, format_cell, format_count, printable
 
@@ -17,6 +18,11 @@ __all__ = ["render_html", "render_text"]
 
 _MAX_ROWS = 40
 _EDGE_ROWS = 12
+_CELL_WIDTH = 60
+# A long status must not take the place of columns: what it says stands below the table.
+_STATUS_WIDTH = 28
+_FAILURES_SHOWN = 5
+_LONGEST_FAILURE = 1000
 _GAP = "  "
 _BARS = "▁▂▃▄▅▆▇█"
 _KNEE_STYLE = "background:rgba(255,193,7,.28);font-weight:600"
@@ -57,11 +63,16 @@ def render_text(result: SweepResult, width: int | None = None) -> str:
         elif index is None:
             lines[body + at] = f"... {_hidden(result, rows):,} rows not shown ..."
     lines.insert(0, _headline(result))
+    if any(name.startswith("knee") for name in marks.values()):
+        listing = f"knee: of {result.y} over {result.x}, both on linear scales"
+        lines += textwrap.wrap(listing, max(width, 40), subsequent_indent="  ")
     left_out = [column for column in result.columns if column not in shown and column != "status"]
     if left_out:
         noun = "column" if len(left_out) == 1 else "columns"
         listing = f"{len(left_out)} {noun} not shown: {', '.join(left_out)}"
         lines += textwrap.wrap(listing, max(width, 40), subsequent_indent="  ")
+    for line in _failures(result):
+        lines += textwrap.wrap(line, max(width, 40), subsequent_indent="  ")
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -75,6 +86,23 @@ def _headline(result: SweepResult) -> str:
     if failed:
         parts.append(f"{failed:,} failed")
     return "; ".join(parts)
+
+
+def _failures(result: SweepResult) -> list[str]:
+    """Return what became of the failed rows, for whom the column of statuses is too narrow."""
+    if "status" not in result.columns:
+        return []
+    statuses = result._columns["status"]
+    counts = Counter(text for text in statuses if text != "ok")
+    lines = [
+        f"{count:,} {'row' if count == 1 else 'rows'} failed, {cell_name(result, at)}"
+        f"{'' if count == 1 else ' the first'}: {_shorten(str(text), _LONGEST_FAILURE)}"
+        for text, count in list(counts.items())[:_FAILURES_SHOWN]
+        for at in [statuses.index(text)]
+        if len(_shorten(str(text), _LONGEST_FAILURE)) > _STATUS_WIDTH
+    ]
+    more = len(counts) - _FAILURES_SHOWN
+    return [*lines, f"{more:,} other failures"] if more > 0 else lines
 
 
 def _hidden(result: SweepResult, rows: Sequence[int | None]) -> int:
@@ -106,7 +134,8 @@ def _by_importance(result: SweepResult) -> list[str]:
 def _text_column(result: SweepResult, column: str, rows: Sequence[int | None]) -> list[str]:
     cells = result[column].tolist()
     values = [cells[row] if row is not None else "" for row in rows]
-    texts = [_shorten(format_cell(value)) for value in values]
+    limit = _STATUS_WIDTH if column == "status" else _CELL_WIDTH
+    texts = [_shorten(format_cell(value), limit) for value in values]
     widest = max(map(len, texts), default=0)
     header = _wrap_name(column, max(widest, 9))
     width = max(widest, *map(len, header))
@@ -118,7 +147,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float))
 
 
-def _shorten(text: str, limit: int = 60) -> str:
+def _shorten(text: str, limit: int) -> str:
     ascii_text = printable(text).encode("ascii", "backslashreplace").decode()
     return ascii_text if len(ascii_text) <= limit else ascii_text[: limit - 3] + "..."
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import json
 import os
 import threading
 import time
@@ -144,9 +145,12 @@ class Parameter:
 class SweepSystem(Protocol):
     """What a system tells the sweep.
 
-    Three more attributes are used where they exist: ``labels`` (column to a few words for people),
-    ``landmarks`` (pairs of a dict of parameter values and the name that cell is known by) and
-    ``explain(result) -> list[str]`` (the answer in plain sentences, for the command line).
+    More attributes are used where they exist: ``labels`` (column to a few words for people),
+    ``landmarks`` (pairs of a dict of parameter values and the name that cell is known by),
+    ``context`` (names of the parameters that describe the surroundings rather than the choice: what
+    is saved is told against a cell with the same ones), ``trace_type`` (the class of the traces
+    that can be replayed) and, for the command line, ``explain(result) -> list[str]`` (the answer in
+    plain sentences) and ``default_trace() -> (name, trace)`` (what is swept without a trace).
     """
 
     @property
@@ -246,7 +250,7 @@ def sweep(
     Raises
     ------
     TypeError
-        For an unknown parameter, or a value of a wrong type.
+        For an unknown parameter, a value of a wrong type, or what is no trace, executor or control.
     ValueError
         For an empty list, or a value out of range. Nothing has run then.
     KeyboardInterrupt
@@ -264,6 +268,7 @@ def sweep(
     [('release', None), ('age', 10), ('age', 1000)]
     """
     resolved = resolve_system(system)
+    _check_arguments(resolved, trace, executor, control)
     defaults = {p.name: p.default for p in resolved.parameters}
     several = [expand_grid(resolved, one) for one in _joined(grids, grid)]
     # In the order in which the grids first name them; the keywords that all share come first.
@@ -312,9 +317,20 @@ def sweep(
             "seconds": time.perf_counter() - started,
             "passes": len(groups),
             "labels": dict(getattr(resolved, "labels", {})),
+            "context": list(getattr(resolved, "context", ())),
             "landmarks": [(dict(at), name) for at, name in getattr(resolved, "landmarks", ())],
         },
     )
+
+
+def _check_arguments(system: SweepSystem, trace: Any, executor: object, control: object) -> None:
+    wanted = getattr(system, "trace_type", None)
+    if wanted is not None and not isinstance(trace, wanted):
+        raise TypeError(f"{system.name} replays a {wanted.__name__}, not a {type(trace).__name__}")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"executor has submit(), as in concurrent.futures; {executor!r} has not")
+    if control is not None and not isinstance(control, Control):
+        raise TypeError(f"control is a Control, not a {type(control).__name__}")
 
 
 def _joined(
@@ -330,6 +346,9 @@ def _joined(
     for one in grids:
         if not isinstance(one, Mapping):
             raise TypeError(f"grids holds dicts, not a {type(one).__name__}")
+        for name in one:
+            if not isinstance(name, str):
+                raise TypeError(f"grids: a parameter has a name, {name!r} is none")
         twice = sorted(set(one) & set(grid))
         if twice:
             raise TypeError(f"{twice[0]} is given for all grids and in one of them")
@@ -376,7 +395,12 @@ def _as_list(name: str, values: object) -> list[object]:
 def describe_trace(trace: Any) -> dict[str, object]:
     """Return what a trace says of itself: name, program, command and number of events."""
     metadata = dict(getattr(trace, "metadata", {}))
-    described = {key: metadata[key] for key in ("program", "command") if metadata.get(key)}
+    described = {
+        # A file may say anything here.
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key in ("program", "command")
+        if (value := metadata.get(key))
+    }
     names = (metadata.get(key) for key in ("name", "file", "program", "source"))
     name = next((name for name in names if isinstance(name, str) and name), "trace")
     return {"name": name, **described, "events": len(trace)}

@@ -17,7 +17,7 @@
 A name stands for an object with its defaults, and a number for the simplest one:
 
 >>> trace = px.synthesize(1_000, sizes=48, lifetimes="stack", arenas=3, keys=20)
->>> sorted({int(size) for size in trace.size_bytes[trace.op == OP_ALLOC]})
+>>> sorted({int(size) for size in trace.size_bytes[trace.op == px.OP_ALLOC]})
 [48]
 
 The same arguments give the same bytes on every machine, under every version of NumPy (see
@@ -403,10 +403,12 @@ def synthesize(
 
     Examples
     --------
-    >>> trace = synthesize(10_000, seed=1, sizes="uniform", lifetimes="stack", threads=4)
+    >>> import pyallocx as px
+    >>> from pyallocx.synth import Exponential
+    >>> trace = px.synthesize(10_000, seed=1, sizes="uniform", lifetimes="stack", threads=4)
     >>> len(trace), int(trace.thread.max())
     (10000, 3)
-    >>> like_it = synthesize(10_000, sizes=trace, lifetimes=Exponential(mean_events=50))
+    >>> like_it = px.synthesize(10_000, sizes=trace, lifetimes=Exponential(mean_events=50))
     """
     n_events = integer("events", events, 0, MAX_EVENTS)
     number = integer("seed", seed, 0, (1 << 64) - 1)

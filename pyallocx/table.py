@@ -41,7 +41,7 @@ class SweepResult:
         The columns of wastage and churn that `pareto`, `knee` and `plot` take by default.
     metadata : mapping, optional
         ``trace`` (name, program, command, events), ``fixed`` (parameters at their defaults),
-        ``seconds``, ``passes``, ``labels`` and ``landmarks`` of the system.
+        ``seconds``, ``passes``, and of the system ``labels``, ``landmarks`` and ``context``.
 
     Raises
     ------

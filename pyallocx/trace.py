@@ -112,8 +112,14 @@ def _owned_column(name: str, value: object, events: int | None) -> Array:
         at = int(np.argmax(wrong))
         raise ValueError(f"column '{name}' is {array[at]} at event {at}, allowed is 0 to {highest}")
     owned: Array = array.astype(dtype, copy=True)
-    owned.setflags(write=False)
     return owned
+
+
+def _sealed(column: Array) -> Array:
+    """Return the same memory as an array that cannot be made writeable again."""
+    column.setflags(write=False)
+    # A flag is not enough: NumPy lets an array be made writeable if the owner of its memory is.
+    return np.asarray(column.data.toreadonly())
 
 
 def _shown_bytes(count: int) -> str:
@@ -182,8 +188,8 @@ class Trace:
 
     Notes
     -----
-    The columns are copied, so that nobody can change them afterwards. Two traces are equal where
-    their columns are; metadata does not count.
+    The columns are copied and cannot be made writeable, so that nobody changes them. Two traces are
+    equal where their columns are; metadata does not count.
     """
 
     __slots__ = (
@@ -274,9 +280,7 @@ class Trace:
             if column is None and name == "thread":
                 # Not broadcast: the column must be contiguous. Untouched zeros cost no memory.
                 column = np.zeros(len(self.op), dtype=np.uint32)
-            if column is not None:
-                column.setflags(write=False)
-            _set(self, name, column)
+            _set(self, name, None if column is None else _sealed(column))
         # Through JSON: a deep copy, and a proof that the trace can be saved and shown.
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
         copied = json.loads(text.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 
 __all__ = [
     "column_unit",
@@ -15,7 +16,8 @@ __all__ = [
     "printable",
 ]
 
-_NUMBER = re.compile(r"([+-]?[\d_]*\.?[\d_]+)\s*([A-Za-z]*)")
+# A short exponent: what it writes out is a number of bytes, not a number that fills memory.
+_NUMBER = re.compile(r"([+-]?[0-9]*\.?[0-9]+(?:[eE]\+?[0-9]{1,2})?)\s*([A-Za-z]*)")
 _BINARY = {"": 0, "b": 0, **{p + s: i for i, p in enumerate("kmgt", 1) for s in ("", "i", "ib")}}
 _DECIMAL = {"": 0, "k": 1, "m": 2, "g": 3}
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -30,12 +32,12 @@ def _parse(text: str, base: int, suffixes: dict[str, int], allowed: str) -> int 
         raise ValueError(f"{text!r} is not a number; write {allowed}")
     factor: int = base ** suffixes[match[2].lower()]
     try:
-        # Whole numbers never pass through a float: sizes above 2**53 stay exact.
-        value = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
+        # No number passes through a float: sizes above 2**53 stay exact.
+        value = Fraction(match[1]) * factor
     except ValueError:
         raise ValueError(f"{text!r} is not a number; write {allowed}") from None
-    if value != int(value):
-        raise ValueError(f"{text!r} is not a whole number ({value})")
+    if value.denominator != 1:
+        raise ValueError(f"{text!r} is not a whole number ({float(value)})")
     return int(value)
 
 
@@ -45,8 +47,9 @@ def parse_bytes(text: str) -> int | float:
     Parameters
     ----------
     text : str
-        A whole number, or a number with a binary suffix: ``B``, ``K`` or ``KiB`` (1024 bytes),
-        ``M`` or ``MiB``, ``G`` or ``GiB``, ``T`` or ``TiB``, in either case; or ``inf``.
+        A whole number (``1e3`` is one), or a number with a binary suffix: ``B``, ``K`` or ``KiB``
+        (1024 bytes), ``M`` or ``MiB``, ``G`` or ``GiB``, ``T`` or ``TiB``, in either case; or
+        ``inf``.
 
     Returns
     -------

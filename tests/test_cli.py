@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sweep_fakes import Fake, FakeSystem, FakeTrace
 
+import pyallocx as px
 from pyallocx import TraceError
 from pyallocx.cli import SYSTEMS, main
 
@@ -99,6 +100,14 @@ def test_csv_and_other_axes(run, tmp_path):
         (["sweep", "fake", "--plot", "a.xyz"], "--plot: no picture format 'xyz'"),
         (["sweep", "fake", "--plot", "/nowhere/a.png"], "/nowhere: no such directory"),
         (["sweep", "fake", "--csv", "/"], "/: is a directory"),
+        (["sweep", "fake", "--csv", ""], "--csv: the name of the file is empty"),
+        (["sweep", "fake", "--plot", ""], "--plot: the name of the file is empty"),
+        (["sweep", "fake", "--csv", "a.png", "--plot", "./a.png"], "--csv and --plot are one file"),
+        (["sweep", "fake", "--policy", "cut", "--policy", "keep"], "--policy is given twice"),
+        (["sweep", "fake", "--json", "--json"], "--json is given twice"),
+        (["info", "--on-error", "raise", "--on-error", "raise"], "--on-error is given twice"),
+        (["sweep", "fake", "--chunk-count", "1_000"], "--chunk-count: '1_000' is not a number"),
+        (["sweep", "fake", "--policy", "cut", "--x", "retain_bytes"], "no column 'retain_bytes'"),
         (["sweep", "fake", "missing"], "missing: no such file"),
         (["info", "missing", "--json"], "missing: no such file"),
         (["info", "x", "--on-error", "drop"], "drop"),
@@ -247,3 +256,155 @@ def test_a_reader_that_leaves():
     process.stdout.close()
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (141, "")
+
+
+class Unmeasured(FakeSystem):
+    """Nothing is known of its default wastage."""
+
+    def run(self, trace, cells, control):
+        return [row | {"overhead_bytes": None} for row in super().run(trace, cells, control)]
+
+
+@pytest.mark.parametrize("json_only", [[], ["--json"]])
+def test_a_picture_that_cannot_be_drawn_does_not_cost_the_table(run, tmp_path, json_only):
+    table, picture = tmp_path / "t.csv", tmp_path / "a.png"
+    argv = ["sweep", "fake", "--csv", str(table), "--plot", str(picture), *json_only]
+    code, out, err = run(*argv, registry={"fake": Unmeasured()})
+    assert code == 1
+    assert err.startswith("pyallocx: error: --plot: no measured row has finite numbers in")
+    assert "1000" in out.replace(",", "")
+    assert json_only or "No cell has a number in overhead_bytes" in out
+    assert len(table.read_text().splitlines()) == 5
+    assert not picture.exists()
+
+
+def test_a_file_that_can_no_longer_be_written_does_not_cost_the_table(run, monkeypatch, tmp_path):
+    def full(self, path):
+        raise OSError(28, "No space left on device", path)
+
+    monkeypatch.setattr("pyallocx.table.SweepResult.to_csv", full)
+    code, out, err = run("sweep", "fake", "--csv", str(tmp_path / "t.csv"))
+    assert code == 1
+    assert "<- knee" in out
+    assert err == f"pyallocx: error: --csv: {tmp_path}/t.csv: No space left on device\n"
+
+
+@pytest.mark.parametrize("flag", ["--csv", "--plot"])
+@pytest.mark.parametrize("link", ["t.png", "./t.png", "soft.png", "hard.png"])
+def test_the_trace_is_not_overwritten(run, tmp_path, monkeypatch, flag, link):
+    monkeypatch.chdir(tmp_path)
+    trace = tmp_path / "t.png"
+    trace.write_bytes(b"events")
+    os.symlink(trace, tmp_path / "soft.png")
+    os.link(trace, tmp_path / "hard.png")
+    code, out, err = run("sweep", "fake", flag, link, str(trace))
+    assert (code, out) == (2, "")
+    assert f"{flag}: {link} is the trace itself" in err
+    assert trace.read_bytes() == b"events"
+
+
+def test_a_device_takes_several_outputs(run):
+    code, _, _ = run("sweep", "fake", "--csv", os.devnull, "--plot", os.devnull)
+    assert code == 0
+
+
+@pytest.mark.parametrize("argv", [["info"], ["sweep", "fake"], ["--help"], ["--version"], ["fly"]])
+@pytest.mark.parametrize("closed", [["stdout"], ["stderr"], ["stdout", "stderr"]])
+def test_closed_streams(monkeypatch, argv, closed):
+    with monkeypatch.context() as patch:
+        for name in closed:
+            patch.setattr(sys, name, None)
+        code = main(argv, registry={"fake": Fake}, open_trace=open_fake)
+        assert all(getattr(sys, name) is None for name in closed)
+    assert code == (2 if argv == ["fly"] else 0)
+
+
+def test_sizes_that_add_up_to_too_much_are_1(tmp_path, capsys):
+    path = tmp_path / "big.npz"
+    px.Trace([0, 0], [0, 1], [2**64 - 1, 2**64 - 1]).save(path)
+    assert main(["info", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("pyallocx: error: big.npz: ")
+    assert "64 bits" in err
+    assert main(["sweep", "arena", str(path), "--retain-bytes", "0"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("dropped", "text"),
+    [
+        ({"a": "b\x1b"}, "a b\\x1b"),
+        ("x", "x"),
+        ([1, [2]], "1 2"),
+        ({"a": -1, "b": True}, "a -1, b True"),
+        ({"a": None}, "a None"),
+        (1.5, "1.5"),
+        ({"a": {"b": {"c": 1}}}, "a b c 1"),
+        (1234, "1,234 events"),
+    ],
+)
+def test_metadata_of_a_stranger(tmp_path, capsys, dropped, text):
+    path = tmp_path / "odd.npz"
+    metadata = {"dropped": dropped, "program": {"a": [1]}, "command": 7, "name": [], "file": {}}
+    px.Trace([0], [0], [8], metadata=metadata).save(path)
+    px.load(path)._repr_html_()
+    assert main(["info", str(path)]) == 0
+    line = next(li for li in capsys.readouterr().out.splitlines() if "dropped events" in li)
+    assert line.split(maxsplit=2)[2] == text
+    assert main(["sweep", "arena", str(path)]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert text.removesuffix(" events") in first
+    assert "command 7" in first
+    assert main(["info", str(path), "--json"]) == 0
+
+
+def test_max_object_bytes_takes_what_it_says(capsys):
+    assert main(["sweep", "arena", "--max-object-bytes", "auto,1e3", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["max_object_bytes"] for row in rows] == ["auto", 1000]
+    assert main(["sweep", "arena", "--help"]) == 0
+    assert "(default auto)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_column_is_known_once(run, capsys):
+    assert main(["sweep", "arena", "--x", "nope", "--retain-bytes", "1"]) == 2
+    known = capsys.readouterr().err.split("there are ")[1].strip().split(", ")
+    assert len(known) == len(set(known))
+
+
+def test_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "pyallocx", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"pyallocx {px.__version__}\n"
+    assert px.__version__[0].isdigit()
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, *more):
+        if name in ("numpy", "pyallocx.cli"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+from _pyallocx_command import main
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_while_the_command_is_being_imported():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_command_is_the_same_command():
+    script = "import sys; from _pyallocx_command import main; sys.exit(main())"
+    for argv, code in ([["--version"], 0], [["fly"], 2]):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *argv], capture_output=True, check=False
+        )
+        assert done.returncode == code

@@ -113,7 +113,7 @@ def test_two_axes_share_a_figure():
 def test_a_series_per_policy_and_one_label_where_all_cells_coincide():
     ax = CASES["policies"].plot(ax=new_ax())
     names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["Pareto front", "cut", "age", "all"]
+    assert names == ["Pareto front", "cut, by keep_bytes", "age, by keep_bytes", "all"]
     assert "all" in {text.get_text() for text in labels(ax)}
     colours = {line.get_color() for line in ax.lines if line.get_label() in names[1:]}
     assert len(colours) == 3
@@ -191,10 +191,12 @@ def test_grids_with_different_parameters():
     res = px.sweep(px.Arena, px.synthesize(5000, seed=1, keys=20), grids)
     ax = res[res["policy"] != "intrusive"].plot(ax=new_ax(), mark={10: "busy", 64: "line"})
     names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names[-3:] == ["byte_cut", "low_water", "age, idle_operations 100"]
+    assert names[-3:] == [
+        "byte_cut, by retain_bytes", "low_water, by tick_operations", "age, idle_operations 100",
+    ]  # fmt: skip
     texts = " ".join(text.get_text() for text in labels(ax))
-    assert "busy: 10" in texts
-    assert "line: 64 B" in texts
+    assert "busy: policy low_water, tick_operations 10" in texts
+    assert "line: policy byte_cut, retain_bytes 64 B" in texts
     assert "nan" not in texts + ax.get_title(loc="left")
     assert "intrusive" in [t.get_text() for t in res.plot(ax=new_ax()).get_legend().get_texts()]
 
@@ -215,3 +217,47 @@ def test_ticks_of_a_narrow_range_are_exact_and_differ(low, high):
     for tick, text in zip(shown, texts, strict=True):
         number, unit = text.replace(",", "").split()
         assert float(number) * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit) == tick
+
+
+def two_keys(**metadata):
+    cells = [(chunk, keep) for chunk in (4096, 8192) for keep in (0, 16, 64, 2048)]
+    factor = {4096: 1, 8192: 10}
+    return SweepResult(
+        {
+            "chunk_bytes": [chunk for chunk, _ in cells],
+            "keep_bytes": [keep for _, keep in cells],
+            "waste_bytes": [factor[chunk] * (100 + keep) for chunk, keep in cells],
+            "calls": [factor[chunk] * 1000 // (1 + keep) for chunk, keep in cells],
+        },
+        grid_keys=["chunk_bytes", "keep_bytes"], system="demo", x="waste_bytes", y="calls",
+        metadata={"landmarks": [({"keep_bytes": 2048, "chunk_bytes": 8192}, "known")]} | metadata,
+    )  # fmt: skip
+
+
+def test_where_two_keys_vary_names_are_shown():
+    ax = two_keys(context=["chunk_bytes"]).plot(ax=new_ax())
+    answer = " ".join(ax.get_title(loc="left").split())
+    assert (
+        "knee (of linear scales), chunk_bytes 4 KiB, keep_bytes 64 B: 98 % fewer calls than at "
+        "chunk_bytes 4 KiB, keep_bytes 0 B, for +64 B" in answer
+    )
+    assert "than at chunk_bytes 8 KiB, keep_bytes 0 B" in answer
+    texts = {text.get_text() for text in labels(ax)}
+    assert "knee: chunk_bytes 4 KiB, keep_bytes 64 B" in texts
+    assert "known: chunk_bytes 8 KiB, keep_bytes 2 KiB" in texts
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "chunk_bytes 8 KiB, by keep_bytes" in names
+
+
+def test_a_range_is_of_numbers_that_follow_each_other():
+    def texts_of(values, waste):
+        res = SweepResult(
+            {"key": values, "waste_bytes": waste, "calls": [200 - w for w in waste]},
+            grid_keys=["key"], system="demo", x="waste_bytes", y="calls",
+        )  # fmt: skip
+        return {text.get_text().removeprefix("best: ") for text in labels(res.plot(ax=new_ax()))}
+
+    assert texts_of([4, 1, 2, 8], [5, 5, 5, 9]) == {"1 … 4", "8"}
+    assert texts_of([1, 2, 4, 8], [5, 9, 5, 9]) == {"1, 4", "2, 8"}
+    assert texts_of(["a", "b", "c", "d"], [5, 5, 5, 9]) == {"a = b = c", "d"}
+    assert texts_of(list("abcdefg"), [5] * 6 + [9]) == {"a = b = c = 3 more", "g"}

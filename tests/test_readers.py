@@ -304,6 +304,25 @@ def test_skip_does_not_make_a_trace_of_nothing(tmp_path: Path) -> None:
         load_text(tmp_path, b"\x89PNG\r\n\x1a\n", format="aosp", on_error="skip")
 
 
+def test_skip_says_what_was_dropped_where_nothing_is_left(tmp_path: Path) -> None:
+    text = b"1: free 0x10\n1: free 0x20\n1: realloc 0x30 0x40 5\nhello\n"
+    with pytest.raises(px.TraceError) as caught:
+        load_text(tmp_path, text, on_error="skip")
+    message = str(caught.value)
+    assert "every event was dropped: 1 syntax, 2 free_of_unknown, 1 realloc_of_unknown" in message
+
+
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress, lambda text: zipped({"t.txt": text})])
+@pytest.mark.parametrize("text", [b"1: malloc 0x10 5\n1: free 0x10\n", b"+ 0x10 0x5\n- 0x10\n"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(
+    tmp_path: Path, wrap: Any, text: bytes
+) -> None:
+    trace = load_text(tmp_path, wrap(b"\xef\xbb\xbf" + text))
+    assert trace == load_text(tmp_path, text)
+    with pytest.raises(px.TraceError, match="begins with b'hello"):
+        load_text(tmp_path, b"\xef\xbb\xbfhello")
+
+
 def test_line_too_long(tmp_path: Path) -> None:
     text = b"1: malloc 0x10 5\n1: malloc 0x20 5" + b" " * 70_000 + b"\n1: free 0x10\n"
     with pytest.raises(px.TraceError, match="line 2: expected a line of at most 65536 bytes"):
@@ -535,3 +554,10 @@ def test_glibc_mtrace_sample(shared_data: Path) -> None:
     trace = px.load(shared_data / "traces/formats/glibc_mtrace.txt")
     assert trace.op.tolist() == [A, R, F, A, F, A, F, A, F]
     assert trace.size_bytes.tolist() == [10, 100_000, 0, 21, 0, 128, 0, 5, 0]
+
+
+def test_a_thread_number_has_32_bits(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text("4294967295: malloc 0x10 8\n4294967296: malloc 0x20 8\n")
+    with pytest.raises(px.TraceError, match=r"line 2.*thread number is above 4294967295"):
+        px.load(path)

@@ -166,3 +166,33 @@ def test_record_says_when_the_log_is_not_as_expected(
     assert caught.value.returncode == 5
     assert main(["record-jit", str(fake)]) == 5
     assert "the log of node" in capfd.readouterr().err
+
+
+WAITING = """
+process.on('SIGTERM', () => { console.log('asked to end'); process.exit(4); });
+setInterval(() => {}, 1000);
+console.log('ready');
+"""
+
+
+@node
+def test_record_passes_on_what_asks_it_to_end(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyallocx.cli", "record-jit", "--", "node", "-e", WAITING],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    # Ctrl-C is for the program, which a terminal tells by itself.
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (4, "asked to end\n")
+    assert "not kept" in err
+    assert list(tmp_path.iterdir()) == []

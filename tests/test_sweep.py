@@ -313,6 +313,7 @@ def test_several_grids_are_one_table():
         (["age"], TypeError, "holds dicts, not a str"),
         ([{"polcy": "age"}], TypeError, "did you mean 'policy'"),
         ([{"policy": []}], ValueError, "policy: an empty list"),
+        ([{1: 2}], TypeError, "a parameter has a name, 1 is none"),
     ],
 )
 def test_bad_grids_are_refused(grids, error, words):
@@ -320,3 +321,90 @@ def test_bad_grids_are_refused(grids, error, words):
         px.sweep(px.Arena, px.synthesize(10), grids)
     with pytest.raises(TypeError, match="policy is given for all grids and in one"):
         px.sweep(px.Arena, px.synthesize(10), [{"policy": "age"}], policy="release")
+
+
+@pytest.mark.parametrize("thing", [None, [1], "trace.npz", {"op": []}])
+def test_what_is_no_trace(thing):
+    with pytest.raises(TypeError, match="arena replays a Trace, not a "):
+        px.sweep(px.Arena, thing)
+    with pytest.raises(TypeError, match="a Trace is replayed, not a "):
+        px.replay_arena(thing)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"executor": 3}, r"executor has submit\(\)"),
+        ({"control": "stop"}, "control is a Control, not a str"),
+    ],
+)
+def test_other_arguments_of_a_wrong_type(more, words):
+    with pytest.raises(TypeError, match=words):
+        px.sweep(Fake, FakeTrace(), **more)
+
+
+def test_a_trace_may_say_anything_of_itself():
+    odd = {"program": ["git", {"a": 1}], "command": {"b": None}, "name": 3, "file": ""}
+    res = px.sweep(Fake, FakeTrace(metadata=odd))
+    assert res.metadata["trace"] == {
+        "name": "trace", "program": '["git", {"a": 1}]', "command": '{"b": null}', "events": 1000,
+    }  # fmt: skip
+    assert repr(res)
+
+
+FIREFOX = {
+    "policy": "byte_cut", "retain_bytes": 2048, "chunk_bytes": 8192, "pointer_bytes": 8,
+    "alignment_bytes": 8, "list_header_bytes": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("swept", [True, False])
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [
+        ("policy", "keep_all"), ("retain_bytes", 1024), ("chunk_bytes", 4096),
+        ("pointer_bytes", 4), ("alignment_bytes", 16), ("list_header_bytes", 16),
+    ],
+)  # fmt: skip
+def test_firefox_is_where_all_of_its_parameters_are(key, other, swept):
+    trace = px.synthesize(500, seed=1)
+    (mark,) = px.sweep(px.Arena, trace, **FIREFOX).metadata["landmarks"]
+    assert mark == (FIREFOX, "Firefox")
+    res = px.sweep(px.Arena, trace, **{key: [other, FIREFOX[key]] if swept else other})
+    assert find_cell(res, FIREFOX) == (1 if swept else None)
+
+
+def test_what_intrusive_holds_is_told():
+    trace = px.synthesize(5000, seed=1, sizes=600)
+    res = px.sweep(px.Arena, trace, policy=["release", "intrusive"])
+    explainer = resolve_system(px.Arena).explain
+    *_, held, advice = explainer(res)
+    assert res[1]["leaked_bytes_end"] > 0
+    assert held.startswith("policy intrusive at the end holds ")
+    assert "in freed objects that it never reuses; policy release holds " in held
+    assert "--x held_bytes_end" in advice
+    # In a table of several grids, too, whose policies are named by some only.
+    mixed = px.sweep(px.Arena, trace, [{"retain_bytes": [0, 16]}, {"policy": "intrusive"}])
+    assert any("never reuses" in line for line in explainer(mixed))
+    many = px.sweep(px.Arena, trace, policy="intrusive", recycle_below_bytes=[1, 2, 3, 4, 5, 6])
+    assert any("2 more rows" in line for line in explainer(many))
+    for other in (px.sweep(px.Arena, trace), res.select("pops")):
+        assert not any("intrusive at the end" in line for line in explainer(other))
+
+
+def test_max_object_bytes_is_auto_by_default():
+    trace = px.synthesize(500, seed=1)
+    res = px.sweep(px.Arena, trace, max_object_bytes=["auto", None, 8168, 8])
+    assert [row["max_object_bytes"] for row in res] == ["auto", "auto", 8168, 8]
+    assert res[0]["bypassed"] == res[1]["bypassed"] == res[2]["bypassed"] < res[3]["bypassed"]
+    assert px.sweep(px.Arena, trace).metadata["fixed"]["max_object_bytes"] == "auto"
+    with pytest.raises(TypeError, match="max_object_bytes='8'"):
+        px.sweep(px.Arena, trace, max_object_bytes="8")
+
+
+@pytest.mark.parametrize("call", [-1, 2**64, 10**30])
+def test_fail_at_is_in_its_range(call):
+    with pytest.raises(ValueError, match=f"fail_at={call}: .*allowed is 0 to 18446744073709551615"):
+        px.replay_arena(px.synthesize(10), fail_at=call)
+    with pytest.raises(TypeError, match="fail_at='1'"):
+        px.replay_arena(px.synthesize(10), fail_at="1")

@@ -394,8 +394,12 @@ def test_whole_numbers_are_exact(value):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "1KB", "1.5", "nan", "--1", "1 2", "0x10", "_", ".", "1e3"]
-)
+    "text",
+    [
+        "", "x", "1KB", "1.5", "nan", "--1", "1 2", "0x10", "_", ".", "1_000", "1e-3", "1.2345e3",
+        "1e999", "\u0661\u0662", "\uff11", "\u00b2",
+    ],
+)  # fmt: skip
 def test_what_is_no_size(text):
     with pytest.raises(ValueError, match="not a"):
         parse_bytes(text)
@@ -404,6 +408,9 @@ def test_what_is_no_size(text):
 def test_sizes():
     assert [parse_bytes(t) for t in ("2k", "2KiB", "1.5M", "INF", "-3", "8 B")] == [
         2048, 2048, 1572864, math.inf, -3, 8,
+    ]  # fmt: skip
+    assert [parse_count(t) for t in ("1e3", "1.234e3", "9007199254740993.0", "1e22")] == [
+        1000, 1234, 2**53 + 1, 10**22,
     ]  # fmt: skip
     assert [format_bytes(v) for v in (0, 1023, 1024, 1536, 1023.9 * 1024, math.inf, -2048)] == [
         "0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "inf", "-2 KiB",
@@ -433,3 +440,58 @@ def test_the_same_sweep_looks_the_same():
     assert one.metadata["seconds"] != two.metadata["seconds"]
     assert repr(one) == repr(two)
     assert one._repr_html_() == two._repr_html_()
+
+
+def test_a_long_status_leaves_room_for_the_columns():
+    long = "error: ValueError: " + "no room for what was asked, " * 8
+    res = SweepResult(
+        {"keep_bytes": [0, 64], "waste_bytes": [1, None], "calls": [5, None]}
+        | {"status": ["ok", long]},
+        grid_keys=["keep_bytes"], system="demo", x="waste_bytes", y="calls",
+    )  # fmt: skip
+    text = render_text(res, 60)
+    assert {"waste_", "bytes", "calls", "status"} <= set(text.split())
+    assert "error: ValueError: no roo..." in text
+    assert "1 row failed, keep_bytes 64 B: " + long.strip() in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 60
+    many = SweepResult(
+        {"keep_bytes": range(9), "calls": [None] * 9, "status": [f"{long} {i}" for i in range(9)]},
+        grid_keys=["keep_bytes"], system="demo", x="calls", y="calls",
+    )  # fmt: skip
+    assert "4 other failures" in render_text(many)
+
+
+def test_the_text_says_what_the_knee_is_of():
+    assert "knee: of list_frees over waste_bytes_mean, both on linear scales" in repr(curve())
+    assert "linear" not in repr(curve(2))
+
+
+def test_cells_are_compared_within_their_surroundings():
+    res = SweepResult(
+        {
+            "chunk_bytes": [4096, 4096, 4096, 8192, 8192, 8192],
+            "keep_bytes": [0, 64, 2048] * 2,
+            "waste_bytes": [1, 2, 90, 10, 20, 900],
+            "calls": [100, 10, 9, 1000, 100, 90],
+        },
+        grid_keys=["chunk_bytes", "keep_bytes"], system="demo", x="waste_bytes", y="calls",
+        metadata={
+            "context": ["chunk_bytes", "pages"],
+            "landmarks": [({"chunk_bytes": 8192, "keep_bytes": 2048}, "known")],
+        },
+    )  # fmt: skip
+    assert [(t.index, t.base, t.saved) for t in tradeoffs(res)] == [(1, 0, 0.9), (5, 3, 0.91)]
+    assert "than chunk_bytes 4 KiB, keep_bytes 0 B (100 -> 10)" in explain(res)[0]
+    assert "than chunk_bytes 8 KiB, keep_bytes 0 B (1,000 -> 90)" in explain(res)[1]
+    # Where nothing is said of surroundings, all cells are comparable.
+    plain = SweepResult(
+        {name: res[name] for name in res.columns},
+        grid_keys=res.grid_keys, system="demo", x=res.x, y=res.y,
+    )  # fmt: skip
+    assert [trade.base for trade in tradeoffs(plain)] == [3]
+
+
+def test_an_axis_that_the_trace_does_not_tell():
+    res = table([1, 2], [5, 3], mean_ns=[math.nan, None])
+    assert explain(res, x="mean_ns") == ["No cell has a number in mean_ns: the trace has no times."]
+    assert tradeoffs(res, x="mean_ns") == []

@@ -96,12 +96,16 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
     if (status != AX_OK) {
         return status;
     }
+    if (seam->backing == AX_BACKING_REAL && given.page_bytes % ax_page_bytes()) {
+        return ax_fail(detail, AX_ERR_RANGE, "page_bytes (a multiple of the system's page)",
+                       given.page_bytes, ax_page_bytes(), UINT64_C(1) << 30, 0);
+    }
     heap->policy = policy;
     heap->seam = seam;
     heap->books = books;
     heap->params = given;
     heap->free_record = heap->newest = heap->cursor = AX_NO_BLOCK;
-    heap->free_chunk_record = AX_NO_CHUNK;
+    heap->free_chunk_record = heap->leaving = AX_NO_CHUNK;
     heap->next_chunk_bytes = params->chunk_bytes;
     for (uint32_t i = 0; i < AX_CODE_BINS; i++) {
         heap->bin_head[i] = AX_NO_BLOCK;
@@ -128,8 +132,12 @@ static uint32_t new_record(ax_codeheap *heap)
         heap->free_record = heap->blocks[index].next;
     } else {
         index = heap->blocks_used++;
+        heap->blocks[index].generation = 0;
     }
+    /* A handle of an earlier life must not fit. */
+    const uint32_t generation = heap->blocks[index].generation;
     heap->blocks[index] = (ax_block){
+        .generation = generation,
         .chunk = AX_NO_CHUNK,
         .lower = AX_NO_BLOCK,
         .higher = AX_NO_BLOCK,
@@ -192,6 +200,8 @@ void ax_code_use(ax_codeheap *heap, uint32_t block, uint64_t code_bytes)
         heap->empty_bytes -= chunk->bytes;
     }
     b->is_free = 0;
+    b->sealed = 0;
+    b->generation++;
     b->next = AX_NO_BLOCK;
     b->code_bytes = code_bytes;
     heap->code_bytes += code_bytes;
@@ -328,8 +338,10 @@ static void unlink_chunk(ax_codeheap *heap, uint32_t index)
 
 static void note_vmas(ax_codeheap *heap)
 {
-    if (heap->vmas > heap->counters.vma_peak) {
-        heap->counters.vma_peak = heap->vmas;
+    /* Of each mapping there is a second one beside it, in the same shape. */
+    const uint64_t vmas = heap->params.wx == AX_WX_DUAL ? 2 * heap->vmas : heap->vmas;
+    if (vmas > heap->counters.vma_peak) {
+        heap->counters.vma_peak = vmas;
     }
 }
 
@@ -430,11 +442,12 @@ static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
     const uint64_t page = heap->params.page_bytes;
     /* The rejected design asks for several chunks at once. */
     const uint32_t pieces = heap->params.policy == AX_CODE_PARTITION ? heap->params.partitions : 1;
-    const uint64_t next_chunk_bytes = heap->next_chunk_bytes;
+    const uint64_t growth = heap->next_chunk_bytes;
     uint64_t bytes = heap->policy->chunk_bytes ? heap->policy->chunk_bytes(heap, size_bytes)
                                                : heap->params.chunk_bytes;
     bytes = (bytes + page - 1) & ~(page - 1);
-    /* And for the cut that follows: a chunk is not asked for in vain. */
+    /* One more, so that the cut that follows finds its room: nothing fails once there is a chunk.
+     */
     int status = ax_code_reserve(heap, pieces + 1);
     if (status == AX_OK) {
         status = ax_grow_array(heap->books, &heap->chunks, &heap->chunks_room,
@@ -444,41 +457,35 @@ static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
         status = ax_grow_array(heap->books, &heap->by_address, &heap->by_address_room,
                                (size_t)heap->chunks_alive + pieces, sizeof(uint32_t));
     }
-    uint64_t base;
+    uint64_t base = 0;
     uint64_t alias = 0;
-    if (status == AX_OK) {
-        status = ax_seam_map(heap->seam, bytes * pieces, &base);
-    }
     if (status == AX_OK && heap->params.wx == AX_WX_DUAL) {
-        status = ax_seam_map(heap->seam, bytes * pieces, &alias);
-        if (status != AX_OK) {
-            (void)ax_seam_unmap(heap->seam, base, bytes * pieces);
-        }
+        status = ax_seam_map_dual(heap->seam, bytes * pieces, &base, &alias);
+    } else if (status == AX_OK) {
+        status = ax_seam_map_as(
+            heap->seam, bytes * pieces,
+            heap->params.wx == AX_WX_RWX ? AX_PROT_READ_WRITE_EXEC : AX_PROT_READ_WRITE, &base);
     }
     for (uint32_t i = 0; status == AX_OK && i < pieces; i++) {
         add_chunk(heap, base + i * bytes, alias ? alias + i * bytes : 0, bytes);
     }
     if (status != AX_OK) {
-        heap->next_chunk_bytes = next_chunk_bytes; /* it has not grown */
+        heap->next_chunk_bytes = growth; /* it has not grown */
     }
     return status;
 }
 
-/* Gives a chunk back, whatever its blocks are. On failure it stays. */
-static int drop_chunk(ax_codeheap *heap, uint32_t index)
+/* The record of a chunk whose memory is gone. */
+static void drop_chunk_record(ax_codeheap *heap, uint32_t index)
+{
+    heap->chunks[index].older = heap->free_chunk_record;
+    heap->free_chunk_record = index;
+}
+
+/* Takes a chunk and its blocks, whatever they are, out of the heap. */
+static void take_out(ax_codeheap *heap, uint32_t index)
 {
     ax_code_chunk *chunk = &heap->chunks[index];
-    if (chunk->alias) {
-        int refused = ax_seam_unmap(heap->seam, chunk->alias, chunk->bytes);
-        if (refused != AX_OK) {
-            return refused;
-        }
-        chunk->alias = 0;
-    }
-    int status = ax_seam_unmap(heap->seam, chunk->base, chunk->bytes);
-    if (status != AX_OK) {
-        return status;
-    }
     for (uint32_t i = chunk->first; i != AX_NO_BLOCK;) {
         uint32_t higher = heap->blocks[i].higher;
         if (heap->blocks[i].listed) {
@@ -509,8 +516,46 @@ static int drop_chunk(ax_codeheap *heap, uint32_t index)
     heap->mapped_bytes -= chunk->bytes;
     heap->empty_bytes -= chunk->bytes;
     chunk->alive = 0;
-    chunk->older = heap->free_chunk_record;
-    heap->free_chunk_record = index;
+}
+
+/* Gives a chunk back, whatever its blocks are. On failure it stays; but with one of its two
+ * mappings gone it is of no use to anybody, and waits among the leaving for the next try. */
+static int drop_chunk(ax_codeheap *heap, uint32_t index)
+{
+    ax_code_chunk *chunk = &heap->chunks[index];
+    int status = AX_OK;
+    if (chunk->alias) {
+        status = ax_seam_unmap(heap->seam, chunk->alias, chunk->bytes);
+        if (status != AX_OK) {
+            return status;
+        }
+    }
+    status = ax_seam_unmap(heap->seam, chunk->base, chunk->bytes);
+    if (status != AX_OK && !chunk->alias) {
+        return status;
+    }
+    take_out(heap, index);
+    if (status == AX_OK) {
+        drop_chunk_record(heap, index);
+    } else {
+        chunk->older = heap->leaving;
+        heap->leaving = index;
+    }
+    return status;
+}
+
+static int drop_leaving(ax_codeheap *heap)
+{
+    while (heap->leaving != AX_NO_CHUNK) {
+        const uint32_t index = heap->leaving;
+        const ax_code_chunk *chunk = &heap->chunks[index];
+        const int status = ax_seam_unmap(heap->seam, chunk->base, chunk->bytes);
+        if (status != AX_OK) {
+            return status;
+        }
+        heap->leaving = chunk->older;
+        drop_chunk_record(heap, index);
+    }
     return AX_OK;
 }
 
@@ -529,7 +574,7 @@ void ax_codeheap_release(ax_codeheap *heap)
 
 int ax_codeheap_reset(ax_codeheap *heap)
 {
-    int worst = AX_OK;
+    int worst = drop_leaving(heap);
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
         uint32_t older = heap->chunks[i].older;
         int status = drop_chunk(heap, i);
@@ -542,7 +587,7 @@ int ax_codeheap_reset(ax_codeheap *heap)
 
 int ax_codeheap_sweep(ax_codeheap *heap)
 {
-    int worst = AX_OK;
+    int worst = drop_leaving(heap);
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
         uint32_t older = heap->chunks[i].older;
         if (heap->chunks[i].used_blocks == 0) {
@@ -559,6 +604,7 @@ int ax_codeheap_sweep(ax_codeheap *heap)
 static void give_empty_back(ax_codeheap *heap)
 {
     const ax_code_params *p = &heap->params;
+    (void)drop_leaving(heap);
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
         const ax_code_chunk *chunk = &heap->chunks[i];
         uint32_t older = chunk->older;
@@ -572,7 +618,7 @@ static void give_empty_back(ax_codeheap *heap)
 
 static inline void retain(ax_codeheap *heap)
 {
-    if (heap->empty_bytes > heap->params.keep_bytes ||
+    if (heap->leaving != AX_NO_CHUNK || heap->empty_bytes > heap->params.keep_bytes ||
         (heap->params.keep_operations && heap->empty_bytes)) {
         give_empty_back(heap);
     }

@@ -85,7 +85,9 @@ typedef struct ax_block {
     uint32_t bin;
     uint8_t is_free;
     uint8_t listed;
-    uint8_t alive; /* 0: the record is unused */
+    uint8_t alive;       /* 0: the record is unused */
+    uint8_t sealed;      /* livecode: used, and not to be written to */
+    uint32_t generation; /* how often the record became a used block */
 } ax_block;
 
 typedef struct ax_code_chunk {
@@ -99,6 +101,7 @@ typedef struct ax_code_chunk {
     uint32_t older, younger; /* heapblocks: newest first */
     uint32_t below, above;   /* the chunks that touch it */
     uint32_t pool;
+    uint32_t open_blocks; /* livecode: used blocks that are not sealed */
     uint8_t exec;
     uint8_t alive;
 } ax_code_chunk;
@@ -132,7 +135,8 @@ typedef struct ax_codeheap {
     uint32_t chunks_used, free_chunk_record;
     uint32_t chunks_alive;
     uint32_t newest;
-    uint32_t cursor; /* bitmap: where the last search ended */
+    uint32_t leaving; /* chunks whose first mapping is gone and whose second the system kept */
+    uint32_t cursor;  /* bitmap: where the last search ended */
     uint32_t bin_head[AX_CODE_BINS];
     uint64_t bin_map[AX_CODE_BINS / 64];
     uint64_t mapped_bytes; /* of memory: a second mapping of it does not count */
@@ -174,7 +178,8 @@ uint64_t ax_code_min_hole(uint32_t rule, uint64_t header, uint64_t least);
 int ax_codeheap_mark_write(ax_codeheap *heap, uint32_t chunk);
 int ax_codeheap_mark_exec(ax_codeheap *heap, uint32_t chunk);
 
-/* Gives back all chunks, or those that are empty. */
+/* Gives back all chunks, or those that are empty. Chunks that the system refuses to take stay, and
+ * the same call tries them again. */
 int ax_codeheap_reset(ax_codeheap *heap);
 int ax_codeheap_sweep(ax_codeheap *heap);
 

@@ -200,7 +200,7 @@ static void give_by_address(ax_codeheap *heap, uint32_t block)
 static uint32_t pool_of(const ax_codeheap *heap, uint64_t size_bytes)
 {
     const uint64_t granule = heap->params.granule_bytes;
-    return size_bytes % (4 * granule) == 0 ? 2 : size_bytes % (2 * granule) == 0 ? 1 : 0;
+    return size_bytes % (4 * granule) == 0 ? 2u : size_bytes % (2 * granule) == 0 ? 1u : 0u;
 }
 
 static uint64_t bitmap_chunk(ax_codeheap *heap, uint64_t size_bytes)

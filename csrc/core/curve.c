@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#define NO_LIST UINT32_MAX
+#include "keymap.h"
+
 #define NOTHING_YET UINT64_MAX
 
 /* A table that is made with the curve and never grows. */
@@ -40,7 +41,7 @@ int ax_curve_init(ax_curve *curve, const ax_ladder *ladder, uint32_t large_capac
     curve->ladder = ladder;
     curve->books = books;
     curve->thresholds = thresholds;
-    curve->free_slot = NO_LIST;
+    curve->free_slot = AX_NO_LIST;
     int status = AX_OK;
     table tables[TABLES];
     tables_of(curve, tables);
@@ -116,7 +117,7 @@ int ax_curve_add_list(ax_curve *curve, uint32_t arena, uint32_t key, uint64_t en
                       uint32_t life, uint32_t *list)
 {
     uint32_t index = curve->free_slot;
-    if (index != NO_LIST) {
+    if (index != AX_NO_LIST) {
         curve->free_slot = curve->lists[index].next_in_arena;
     } else {
         int status = hold_lists(curve, (size_t)curve->lists_used + 1);
@@ -131,7 +132,7 @@ int ax_curve_add_list(ax_curve *curve, uint32_t arena, uint32_t key, uint64_t en
         .entry_bytes = entry_bytes,
         .arena = arena,
         .key = key,
-        .next_in_arena = NO_LIST,
+        .next_in_arena = AX_NO_LIST,
         .life = life,
     };
     *list = index;

@@ -1,4 +1,4 @@
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS under -std=c11 */
+#define _GNU_SOURCE /* MAP_ANONYMOUS and memfd_create under -std=c11 */
 
 #include "pages.h"
 
@@ -110,7 +110,17 @@ void ax_seam_hand_over(ax_seam *from, ax_seam *to, uint64_t bytes)
     held(to, bytes, 0);
 }
 
-int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address)
+static const int protection_flags[] = {
+    [AX_PROT_NONE] = PROT_NONE,
+    [AX_PROT_READ] = PROT_READ,
+    [AX_PROT_READ_WRITE] = PROT_READ | PROT_WRITE,
+    [AX_PROT_READ_EXEC] = PROT_READ | PROT_EXEC,
+    [AX_PROT_READ_WRITE_EXEC] = PROT_READ | PROT_WRITE | PROT_EXEC,
+};
+
+/* One call of map. file -1: memory of its own. */
+static int map(ax_seam *seam, uint64_t bytes, enum ax_protection protection, int file,
+               uint64_t *address)
 {
     if (injected(seam, AX_CALL_MAP)) {
         return AX_ERR_NOMEM;
@@ -118,9 +128,10 @@ int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address)
     if (seam->backing == AX_BACKING_MODELLED) {
         *address = model_take(seam, bytes, ax_page_bytes());
     } else {
-        void *p = bytes && bytes <= PTRDIFF_MAX ? mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                                                : MAP_FAILED;
+        const int kind = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+        void *p = bytes && bytes <= PTRDIFF_MAX
+                      ? mmap(NULL, bytes, protection_flags[protection], kind, file, 0)
+                      : MAP_FAILED;
         if (p == MAP_FAILED) {
             return refused(seam, AX_CALL_MAP);
         }
@@ -132,6 +143,58 @@ int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address)
         seam->mapped_peak = seam->mapped_bytes;
     }
     return AX_OK;
+}
+
+int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address)
+{
+    return map(seam, bytes, AX_PROT_READ_WRITE, -1, address);
+}
+
+int ax_seam_map_as(ax_seam *seam, uint64_t bytes, enum ax_protection protection, uint64_t *address)
+{
+    return map(seam, bytes, protection, -1, address);
+}
+
+/* A file of zeroes in memory, without a name; -1 where the system refuses. */
+static int memory_file(uint64_t bytes)
+{
+    if (bytes == 0 || bytes > PTRDIFF_MAX) {
+        return -1;
+    }
+    const int file = memfd_create("pyallocx", MFD_CLOEXEC);
+    if (file >= 0 && ftruncate(file, (off_t)bytes) != 0) {
+        (void)close(file);
+        return -1;
+    }
+    return file;
+}
+
+int ax_seam_map_dual(ax_seam *seam, uint64_t bytes, uint64_t *executable, uint64_t *writable)
+{
+    int file = -1;
+    uint64_t first = 0;
+    uint64_t second = 0;
+    if (seam->backing == AX_BACKING_REAL) {
+        file = memory_file(bytes);
+        if (file < 0) {
+            return refused(seam, AX_CALL_MAP);
+        }
+    }
+    int status = map(seam, bytes, AX_PROT_READ_EXEC, file, &first);
+    if (status == AX_OK) {
+        status = map(seam, bytes, AX_PROT_READ_WRITE, file, &second);
+        if (status != AX_OK) {
+            (void)ax_seam_unmap(seam, first, bytes);
+        }
+    }
+    if (file >= 0) {
+        (void)close(file); /* the mappings hold it */
+    }
+    if (status == AX_OK) {
+        *executable = first;
+        *writable = second;
+    }
+    return status;
 }
 
 int ax_seam_unmap(ax_seam *seam, uint64_t address, uint64_t bytes)
@@ -157,17 +220,11 @@ void ax_seam_discard(ax_seam *seam, uint64_t address, uint64_t bytes)
 
 int ax_seam_protect(ax_seam *seam, uint64_t address, uint64_t bytes, enum ax_protection protection)
 {
-    static const int flags[] = {
-        [AX_PROT_NONE] = PROT_NONE,
-        [AX_PROT_READ] = PROT_READ,
-        [AX_PROT_READ_WRITE] = PROT_READ | PROT_WRITE,
-        [AX_PROT_READ_EXEC] = PROT_READ | PROT_EXEC,
-    };
     if (injected(seam, AX_CALL_PROTECT)) {
         return AX_ERR_NOMEM;
     }
     if (seam->backing == AX_BACKING_REAL &&
-        mprotect(ax_at(address), bytes, flags[protection]) != 0) {
+        mprotect(ax_at(address), bytes, protection_flags[protection]) != 0) {
         return refused(seam, AX_CALL_PROTECT);
     }
     seam->calls[AX_CALL_PROTECT]++;

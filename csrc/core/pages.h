@@ -34,7 +34,13 @@ enum ax_call {
     AX_CALLS
 };
 
-enum ax_protection { AX_PROT_NONE, AX_PROT_READ, AX_PROT_READ_WRITE, AX_PROT_READ_EXEC };
+enum ax_protection {
+    AX_PROT_NONE,
+    AX_PROT_READ,
+    AX_PROT_READ_WRITE,
+    AX_PROT_READ_EXEC,
+    AX_PROT_READ_WRITE_EXEC
+};
 
 typedef struct ax_seam {
     enum ax_backing backing;
@@ -61,6 +67,12 @@ void ax_seam_hand_over(ax_seam *from, ax_seam *to, uint64_t bytes);
 
 /* Zeroed pages, readable and writable. bytes must be a multiple of the page size. */
 int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address);
+/* The same with another protection from the start. */
+int ax_seam_map_as(ax_seam *seam, uint64_t bytes, enum ax_protection protection, uint64_t *address);
+/* The same zeroed pages twice: what is written at *writable can be executed at *executable. Two
+ * calls of map, each of which may fail; then there is neither. Each mapping is unmapped by itself.
+ * The file behind them (memfd) has no name and goes with the last of them. */
+int ax_seam_map_dual(ax_seam *seam, uint64_t bytes, uint64_t *executable, uint64_t *writable);
 int ax_seam_unmap(ax_seam *seam, uint64_t address, uint64_t bytes);
 /* Tells the system that whole pages may be forgotten; they read as zero from now on. Advice: it may
  * be ignored, so it is not counted and cannot fail. */

@@ -45,6 +45,8 @@ const char *ax_status_text(int status)
         return "line is not of the format";
     case AX_ERR_STATE:
         return "call is not allowed in this state";
+    case AX_ERR_SEALED:
+        return "code block is sealed, or not yet sealed";
     default:
         return "unknown status";
     }

@@ -39,7 +39,8 @@ enum ax_status {
     AX_ERR_EVENT_ARENA = -17,  /* trace: an arena that does not own the object, or none */
     AX_ERR_EVENT_TIME = -18,   /* trace: a time before the event before it */
     AX_ERR_SYNTAX = -19,       /* reader: a line that the format does not allow */
-    AX_ERR_STATE = -20         /* a call that the object's state does not allow */
+    AX_ERR_STATE = -20,        /* a call that the object's state does not allow */
+    AX_ERR_SEALED = -21 /* code: a block that is sealed, or is not, where the other is asked */
 };
 
 typedef struct ax_detail {

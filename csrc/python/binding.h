@@ -18,6 +18,7 @@ typedef struct module_state {
     PyObject *Handle_type;
     PyObject *View_type;
     atomic_ullong arenas_made; /* numbers arenas, so that a handle knows its own */
+    PyObject *CodeBlock_type;
     PyObject *Column_type;
 } module_state;
 
@@ -39,6 +40,7 @@ int axpy_trace_init(PyObject *module, module_state *state);
 int axpy_arena_init(PyObject *module, module_state *state);
 int axpy_replay_init(PyObject *module, module_state *state);
 int axpy_code_init(PyObject *module, module_state *state);
+int axpy_codeheap_init(PyObject *module, module_state *state);
 
 /* buffers.c: borrowed columns. A column is any object with the buffer protocol, one-dimensional and
  * contiguous, whose items are unsigned integers of `itemsize` bytes (judged by kind and size, never

@@ -6,8 +6,6 @@
 
 #include "../core/codeheap.h"
 
-/* Reads a dict {name: int} over the defaults. Policies and modes are their numbers. */
-int axpy_code_params(PyObject *dict, ax_code_params *params);
 /* One dict per block, chunk by chunk in the order of addresses: for pictures and tests. */
 PyObject *axpy_code_blocks(const ax_codeheap *heap);
 

@@ -18,7 +18,7 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
 
     switch (status) {
     case AX_ERR_NOMEM:
-        return PyErr_NoMemory();
+        return d->what ? PyErr_Format(PyExc_MemoryError, "%s", what) : PyErr_NoMemory();
     case AX_ERR_RANGE:
         return PyErr_Format(PyExc_ValueError, "%s is %llu, allowed is %llu to %llu", what,
                             (unsigned long long)d->value, (unsigned long long)d->low,
@@ -48,6 +48,7 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
                             (unsigned long long)d->value, (unsigned long long)d->low,
                             (unsigned long long)d->where);
     case AX_ERR_CLOSED:
+    case AX_ERR_SEALED:
         return PyErr_Format(PyExc_ValueError, "%s", what);
     case AX_ERR_EXPORTED:
         return PyErr_Format(PyExc_BufferError, "%s", what);

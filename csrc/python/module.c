@@ -17,7 +17,7 @@ static int module_exec(PyObject *module)
     module_state *state = axpy_state_of_module(module);
     if (axpy_errors_init(module, state) < 0 || axpy_trace_init(module, state) < 0 ||
         axpy_arena_init(module, state) < 0 || axpy_replay_init(module, state) < 0 ||
-        axpy_code_init(module, state) < 0) {
+        axpy_code_init(module, state) < 0 || axpy_codeheap_init(module, state) < 0) {
         return -1;
     }
     return 0;
@@ -33,6 +33,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->Arena_type);
     Py_VISIT(state->Handle_type);
     Py_VISIT(state->View_type);
+    Py_VISIT(state->CodeBlock_type);
     Py_VISIT(state->Column_type);
     return 0;
 }
@@ -47,6 +48,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->Arena_type);
     Py_CLEAR(state->Handle_type);
     Py_CLEAR(state->View_type);
+    Py_CLEAR(state->CodeBlock_type);
     Py_CLEAR(state->Column_type);
     return 0;
 }

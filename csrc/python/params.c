@@ -26,24 +26,48 @@ static const axpy_field arena_fields[] = {
     FIELD("recycle_below_bytes", recycle_below_bytes),
 };
 
-static const axpy_field *find_field(const axpy_field *fields, size_t count, PyObject *name)
+#undef FIELD
+#define FIELD(name) AXPY_FIELD(ax_code_params, #name, name)
+
+static const axpy_field code_fields[] = {
+    FIELD(page_bytes),
+    FIELD(chunk_bytes),
+    FIELD(byte_limit),
+    FIELD(header_bytes),
+    FIELD(min_payload_bytes),
+    FIELD(pointer_bytes),
+    FIELD(granule_bytes),
+    FIELD(min_rest_bytes),
+    FIELD(policy),
+    FIELD(min_hole),
+    FIELD(wx),
+    FIELD(partitions),
+    FIELD(max_code_bytes),
+    FIELD(reach_bytes),
+    FIELD(keep_bytes),
+    FIELD(keep_operations),
+};
+
+static const axpy_field *find_field(const axpy_field *fields, size_t count, PyObject *name,
+                                    const char *owner)
 {
     for (size_t i = 0; i < count; i++) {
         if (PyUnicode_CompareWithASCIIString(name, fields[i].name) == 0) {
             return &fields[i];
         }
     }
-    PyErr_Format(PyExc_TypeError, "unknown parameter %R", name);
+    PyErr_Format(PyExc_TypeError, "unknown %s parameter %R", owner, name);
     return NULL;
 }
 
-int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, void *target)
+int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, const char *owner,
+                     void *target)
 {
     PyObject *name;
     PyObject *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(dict, &at, &name, &value)) {
-        const axpy_field *f = PyUnicode_Check(name) ? find_field(fields, count, name) : NULL;
+        const axpy_field *f = PyUnicode_Check(name) ? find_field(fields, count, name, owner) : NULL;
         if (!f) {
             if (!PyErr_Occurred()) {
                 PyErr_SetString(PyExc_TypeError, "parameters have names");
@@ -79,7 +103,14 @@ int axpy_arena_params(PyObject *dict, ax_arena_params *params)
 {
     ax_arena_params_default(params);
     return axpy_params_read(dict, arena_fields, sizeof arena_fields / sizeof arena_fields[0],
-                            params);
+                            "arena", params);
+}
+
+int axpy_code_params(PyObject *dict, ax_code_params *params)
+{
+    ax_code_params_default(params);
+    return axpy_params_read(dict, code_fields, sizeof code_fields / sizeof code_fields[0],
+                            "code heap", params);
 }
 
 static int put(PyObject *dict, const char *name, PyObject *value)

@@ -7,6 +7,7 @@
 #include "binding.h"
 
 #include "../core/arena.h"
+#include "../core/codeheap.h"
 
 /* One parameter: where it stands in its struct, and whether it has 4 or 8 bytes. */
 typedef struct axpy_field {
@@ -17,11 +18,13 @@ typedef struct axpy_field {
 
 #define AXPY_FIELD(type, name, member) {name, offsetof(type, member), sizeof(((type *)0)->member)}
 
-/* Overwrites what the dict names. */
-int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, void *target);
+/* Overwrites what the dict names. `owner`, in words, is for messages. */
+int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, const char *owner,
+                     void *target);
 
 /* Reads a dict {name: int} over the defaults. The policy is its number. */
 int axpy_arena_params(PyObject *dict, ax_arena_params *params);
+int axpy_code_params(PyObject *dict, ax_code_params *params);
 
 /* dict[name] = value; 0 or -1. */
 int axpy_put_u64(PyObject *dict, const char *name, uint64_t value);

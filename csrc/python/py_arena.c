@@ -1,4 +1,5 @@
 /* Arena, Handle and the exporter behind a view: live objects on real memory. */
+#include "live.h"
 #include "params.h"
 
 #include <stdatomic.h>
@@ -39,14 +40,6 @@ typedef struct ViewObject {
     uint64_t size_bytes;
 } ViewObject;
 
-static void free_object(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
-}
-
 /* --- entering and leaving
  * ------------------------------------------------------------------------- */
 
@@ -56,37 +49,12 @@ static int enter(ArenaObject *self)
         PyErr_SetString(PyExc_ValueError, "arena is closed");
         return -1;
     }
-    if (atomic_exchange(&self->shared->busy, 1)) {
-        PyErr_SetString(PyExc_RuntimeError, "arena is in use by another thread");
-        return -1;
-    }
-    return 0;
+    return axpy_enter(&self->shared->busy, "arena");
 }
 
 static void leave(ArenaObject *self)
 {
-    atomic_store(&self->shared->busy, 0);
-}
-
-static void enter_waiting(ArenaObject *self)
-{
-    while (atomic_exchange(&self->shared->busy, 1)) {
-        /* Whoever is inside holds no lock of ours and is soon out. */
-    }
-}
-
-/* The type may be a subclass made in Python, which has no module of ours: look along its bases. */
-static module_state *find_state(PyTypeObject *type)
-{
-    while (type) {
-        module_state *state = axpy_state_of_type(type);
-        if (state) {
-            return state;
-        }
-        PyErr_Clear();
-        type = (PyTypeObject *)PyType_GetSlot(type, Py_tp_base);
-    }
-    return NULL;
+    axpy_leave(&self->shared->busy);
 }
 
 static PyObject *refuse(ArenaObject *self, int status, const ax_detail *detail)
@@ -138,12 +106,11 @@ static PyObject *arena_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O", names, &PyDict_Type, &params, &share)) {
         return NULL;
     }
-    allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    ArenaObject *self = (ArenaObject *)make(type, 0);
+    ArenaObject *self = (ArenaObject *)axpy_make_object(type);
     if (!self) {
         return NULL;
     }
-    self->state = find_state(type);
+    self->state = axpy_find_state(type);
     self->serial = atomic_fetch_add(&self->state->arenas_made, 1) + 1;
     if (share == Py_None) {
         if (open_set(self, params) < 0) {
@@ -193,12 +160,12 @@ static void arena_dealloc(PyObject *op)
     ArenaObject *self = (ArenaObject *)op;
     if (self->shared) {
         /* Views hold the arena, so none is left. */
-        enter_waiting(self);
+        axpy_enter_waiting(&self->shared->busy);
         (void)ax_checked_close(&self->checked, NULL);
         leave(self);
         drop_shared(self->shared);
     }
-    free_object(op);
+    axpy_free_object(op);
 }
 
 static PyObject *arena_close(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -247,27 +214,6 @@ static PyObject *arena_exit(PyObject *op, PyObject *args)
 /* --- alloc, free, view
  * ---------------------------------------------------------------------------- */
 
-/* A Python int as an unsigned number of at most `most`. */
-static int get_number(PyObject *value, const char *name, uint64_t least, uint64_t most,
-                      uint64_t *out)
-{
-    PyObject *index = PyNumber_Index(value);
-    if (!index) {
-        return -1;
-    }
-    unsigned long long number = PyLong_AsUnsignedLongLong(index);
-    int bad = number == (unsigned long long)-1 && PyErr_Occurred();
-    if (bad || number < least || number > most) {
-        PyErr_Format(PyExc_ValueError, "%s is %R, allowed is %llu to %llu", name, index,
-                     (unsigned long long)least, (unsigned long long)most);
-        Py_DECREF(index);
-        return -1;
-    }
-    Py_DECREF(index);
-    *out = number;
-    return 0;
-}
-
 static PyObject *arena_alloc(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"key", "size_bytes", NULL};
@@ -277,14 +223,13 @@ static PyObject *arena_alloc(PyObject *op, PyObject *args, PyObject *kwargs)
     uint64_t key;
     uint64_t size_bytes;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:alloc", names, &key_object, &size_object) ||
-        get_number(key_object, "key", 0, UINT32_MAX, &key) < 0 ||
-        get_number(size_object, "size_bytes", 1, UINT64_C(1) << 40, &size_bytes) < 0) {
+        axpy_get_number(key_object, "key", 0, UINT32_MAX, &key) < 0 ||
+        axpy_get_number(size_object, "size_bytes", 1, UINT64_C(1) << 40, &size_bytes) < 0) {
         return NULL;
     }
-    PyTypeObject *handle_type = (PyTypeObject *)self->state->Handle_type;
-    allocfunc make = (allocfunc)PyType_GetSlot(handle_type, Py_tp_alloc);
     /* The handle first: once the arena has answered nothing may fail. */
-    HandleObject *handle = (HandleObject *)make(handle_type, 0);
+    HandleObject *handle =
+        (HandleObject *)axpy_make_object((PyTypeObject *)self->state->Handle_type);
     if (!handle || enter(self) < 0) {
         Py_XDECREF((PyObject *)handle);
         return NULL;
@@ -332,7 +277,7 @@ static PyObject *arena_free(PyObject *op, PyObject *args, PyObject *kwargs)
     PyObject *object;
     uint64_t key;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:free", names, &key_object, &object) ||
-        get_number(key_object, "key", 0, UINT32_MAX, &key) < 0) {
+        axpy_get_number(key_object, "key", 0, UINT32_MAX, &key) < 0) {
         return NULL;
     }
     HandleObject *handle = get_handle(self, object);
@@ -361,9 +306,7 @@ static PyObject *arena_view(PyObject *op, PyObject *object)
     if (!handle) {
         return NULL;
     }
-    PyTypeObject *view_type = (PyTypeObject *)self->state->View_type;
-    allocfunc make = (allocfunc)PyType_GetSlot(view_type, Py_tp_alloc);
-    ViewObject *view = (ViewObject *)make(view_type, 0);
+    ViewObject *view = (ViewObject *)axpy_make_object((PyTypeObject *)self->state->View_type);
     if (!view || enter(self) < 0) {
         Py_XDECREF((PyObject *)view);
         return NULL;
@@ -399,12 +342,12 @@ static void view_dealloc(PyObject *op)
 {
     ViewObject *self = (ViewObject *)op;
     if (self->arena) {
-        enter_waiting(self->arena);
+        axpy_enter_waiting(&self->arena->shared->busy);
         ax_checked_unexport(&self->arena->checked, self->address);
         leave(self->arena);
         Py_DECREF((PyObject *)self->arena);
     }
-    free_object(op);
+    axpy_free_object(op);
 }
 
 /* --- looking at it
@@ -523,18 +466,13 @@ static PyObject *arena_free_lists(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 static PyObject *arena_fail_next(PyObject *op, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"n", "bookkeeping", NULL};
     ArenaObject *self = (ArenaObject *)op;
-    PyObject *number;
-    int bookkeeping = 0;
+    int bookkeeping;
     uint64_t n;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p:fail_backing_call", names, &number,
-                                     &bookkeeping) ||
-        get_number(number, "n", 0, UINT32_MAX, &n) < 0 || enter(self) < 0) {
+    if (axpy_fail_arguments(args, kwargs, &n, &bookkeeping) < 0 || enter(self) < 0) {
         return NULL;
     }
-    ax_seam *seam = bookkeeping ? &self->shared->books : &self->shared->seam;
-    seam->fail_at = n ? seam->attempts + n : 0;
+    axpy_fail_call(bookkeeping ? &self->shared->books : &self->shared->seam, n);
     leave(self);
     Py_RETURN_NONE;
 }
@@ -703,7 +641,7 @@ static PyGetSetDef handle_getset[] = {
 static PyType_Slot handle_slots[] = {
     {Py_tp_doc,
      (void *)(uintptr_t) "One allocation of an Arena: made by alloc(), ended by free()."},
-    {Py_tp_dealloc, (void *)(uintptr_t)free_object},
+    {Py_tp_dealloc, (void *)(uintptr_t)axpy_free_object},
     {Py_tp_repr, (void *)(uintptr_t)handle_repr},
     {Py_tp_getset, handle_getset},
     {0, NULL},

@@ -13,33 +13,6 @@ typedef struct CodeBlocksObject {
     ax_seam books;
 } CodeBlocksObject;
 
-#define FIELD(name) AXPY_FIELD(ax_code_params, #name, name)
-
-static const axpy_field code_fields[] = {
-    FIELD(page_bytes),
-    FIELD(chunk_bytes),
-    FIELD(byte_limit),
-    FIELD(header_bytes),
-    FIELD(min_payload_bytes),
-    FIELD(pointer_bytes),
-    FIELD(granule_bytes),
-    FIELD(min_rest_bytes),
-    FIELD(policy),
-    FIELD(min_hole),
-    FIELD(wx),
-    FIELD(partitions),
-    FIELD(max_code_bytes),
-    FIELD(reach_bytes),
-    FIELD(keep_bytes),
-    FIELD(keep_operations),
-};
-
-int axpy_code_params(PyObject *dict, ax_code_params *params)
-{
-    ax_code_params_default(params);
-    return axpy_params_read(dict, code_fields, sizeof code_fields / sizeof code_fields[0], params);
-}
-
 PyObject *axpy_code_blocks(const ax_codeheap *heap)
 {
     PyObject *rows = PyList_New(0);

@@ -150,10 +150,58 @@ static void test_injection(enum ax_backing backing, uint64_t n)
     CHECK(seam.bytes_held == 0 && seam.mapped_bytes == 0);
 }
 
+/* Two mappings of the same pages, of which each call may fail; then there is neither. */
+static void test_dual(enum ax_backing backing)
+{
+    const uint64_t bytes = 3 * ax_page_bytes();
+    for (uint64_t n = 0; n <= 3; n++) {
+        ax_seam seam;
+        ax_seam_init(&seam, backing);
+        seam.fail_at = n;
+        uint64_t executable = 0;
+        uint64_t writable = 0;
+        int status = ax_seam_map_dual(&seam, bytes, &executable, &writable);
+        CHECK(status == (n == 1 || n == 2 ? AX_ERR_NOMEM : AX_OK));
+        CHECK(seam.mapped_bytes == (status == AX_OK ? 2 * bytes : 0));
+        CHECK(seam.failed[AX_CALL_MAP] == (status != AX_OK));
+        if (status != AX_OK) {
+            CHECK(executable == 0 && writable == 0);
+            CHECK(seam.calls[AX_CALL_MAP] == n - 1 && seam.calls[AX_CALL_UNMAP] == n - 1);
+            continue;
+        }
+        CHECK(executable != writable && executable % ax_page_bytes() == 0);
+        CHECK(seam.calls[AX_CALL_MAP] == 2);
+        if (backing == AX_BACKING_REAL) {
+            uint8_t *to = ax_at(writable);
+            const uint8_t *from = ax_at(executable);
+            CHECK(from[0] == 0 && from[bytes - 1] == 0);
+            to[0] = 1;
+            to[bytes - 1] = 2;
+            CHECK(from[0] == 1 && from[bytes - 1] == 2);
+        }
+        seam.fail_at = 0;
+        CHECK(ax_seam_unmap(&seam, writable, bytes) == AX_OK);
+        CHECK(ax_seam_unmap(&seam, executable, bytes) == AX_OK);
+        CHECK(seam.mapped_bytes == 0 && seam.mapped_peak == 2 * bytes);
+    }
+    ax_seam seam;
+    ax_seam_init(&seam, AX_BACKING_REAL);
+    uint64_t executable = 0;
+    uint64_t writable = 0;
+    CHECK(ax_seam_map_dual(&seam, 0, &executable, &writable) == AX_ERR_NOMEM);
+    CHECK(ax_seam_map_dual(&seam, UINT64_MAX, &executable, &writable) == AX_ERR_NOMEM);
+    CHECK(seam.failed[AX_CALL_MAP] == 2 && seam.mapped_bytes == 0);
+    CHECK(ax_seam_map_as(&seam, bytes, AX_PROT_READ_WRITE_EXEC, &writable) == AX_OK);
+    *(uint8_t *)ax_at(writable) = 1;
+    CHECK(ax_seam_unmap(&seam, writable, bytes) == AX_OK && seam.mapped_bytes == 0);
+}
+
 int main(void)
 {
     test_modelled();
     test_real();
+    test_dual(AX_BACKING_REAL);
+    test_dual(AX_BACKING_MODELLED);
     for (uint64_t n = 0; n <= 7; n++) {
         test_injection(AX_BACKING_REAL, n);
         test_injection(AX_BACKING_MODELLED, n);

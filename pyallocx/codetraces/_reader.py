@@ -76,10 +76,9 @@ class CodeReader(ABC):
         Drop and count what the format does not allow, instead of raising `TraceError`.
     """
 
-    timed: ClassVar[bool] = True
-
     def __init__(self, skip: bool = False) -> None:
         self._skip = skip
+        self.timed = True  # whether the format has times
         self._op = array("B")
         self._object = array("I")
         self._size = array("Q")

@@ -113,7 +113,7 @@ class XlogReader(LineReader):
         if self._times is None:
             self._times = found is not None
             if found is None:
-                self.timed = False  # type: ignore[misc]
+                self.timed = False
         if not self._times:
             return
         if found is None:

@@ -128,7 +128,7 @@ class JitdumpReader(CodeReader):
         self._order = order
         self._left = size - _HEADER_BYTES
         if flags & _ARCH_TIMES:
-            self.timed = False  # type: ignore[misc]
+            self.timed = False
         self._about = {"pid": pid, "elf_machine": machine}
         return _HEADER_BYTES
 

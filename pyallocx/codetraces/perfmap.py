@@ -35,7 +35,9 @@ def recognise(head: bytes) -> int | None:
 class PerfMapReader(LineReader):
     """Reads perf map files (see the module)."""
 
-    timed = False
+    def __init__(self, skip: bool = False) -> None:
+        super().__init__(skip)
+        self.timed = False
 
     def parse(self, line: bytes) -> None:
         """Read one entry."""

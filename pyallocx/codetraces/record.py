@@ -90,7 +90,7 @@ def record_jit(command: Sequence[str]) -> Recording:
         added = [flag.format(log=log) for flag in flags]
         process = subprocess.Popen([words[0], *added, *words[1:]], executable=program)
         with _until_it_ends(process):
-            returncode = process.wait()
+            returncode = _wait(process)
         _remove_thread_logs(process.pid)
         logs = [
             path
@@ -122,6 +122,13 @@ def _flags(name: str) -> tuple[str, ...]:
     if _JAVA.fullmatch(name):
         return ("-XX:+UnlockDiagnosticVMOptions", "-XX:+LogCompilation", "-XX:LogFile={log}")
     raise UnknownProgram(f"{name}: expected node or java, the programs that log their code")
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait in short sleeps: a signal just before an endless wait would be handled after it."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=3600)
 
 
 @contextlib.contextmanager

@@ -285,7 +285,8 @@ class CodeHeap:
                 or before.base + before.chunk_bytes != chunk.base
                 or (self.wx == "flip" and before.executable != chunk.executable)
             )
-        self.vma_peak = max(self.vma_peak, vmas)
+        # A second mapping has as many.
+        self.vma_peak = max(self.vma_peak, 2 * vmas if self.wx == "dual" else vmas)
 
     def mark(self, chunk: Chunk, executable: bool) -> None:
         """Flip a chunk's permission, where it has another."""

@@ -81,9 +81,11 @@ int ax_aosp_line(ax_reader *reader, const char *p, const char *end)
     if (p == end) {
         return AX_OK;
     }
-    if (!ax_parse_decimal(&p, end, &reader->tid) || reader->tid > UINT32_MAX || p == end ||
-        *p++ != ':') {
+    if (!ax_parse_decimal(&p, end, &reader->tid) || p == end || *p++ != ':') {
         return ax_read_syntax(reader, "expected a thread number and a colon");
+    }
+    if (reader->tid > UINT32_MAX) {
+        return ax_read_syntax(reader, "a thread number is above 4294967295");
     }
     ax_skip_blanks(&p, end);
     const char *const op = p;

@@ -1,0 +1,261 @@
+#include "livecode.h"
+
+#include <string.h>
+
+#include "codepolicy.h"
+
+int ax_livecode_open(ax_livecode *live, const ax_code_params *params, ax_detail *detail)
+{
+    const ax_code_policy *policy = ax_code_policy_get(params->policy);
+    memset(live, 0, sizeof *live);
+    if (policy && !policy->sized) {
+        return ax_fail(detail, AX_ERR_RANGE,
+                       "policy (on real pages one of those that are told a size)", params->policy,
+                       AX_CODE_FIRST_FIT, AX_CODE_POLICIES - 1, 0);
+    }
+    if (params->wx == AX_WX_PER_THREAD) {
+        return ax_fail(detail, AX_ERR_RANGE,
+                       "wx (per_thread, protection keys, exists in the model only)", params->wx, 0,
+                       AX_WX_RWX, 0);
+    }
+    ax_seam_init(&live->seam, AX_BACKING_REAL);
+    ax_seam_init(&live->books, AX_BACKING_REAL);
+    int status = ax_codeheap_init(&live->heap, params, &live->seam, &live->books, detail);
+    live->open = status == AX_OK;
+    return status;
+}
+
+void ax_livecode_release(ax_livecode *live)
+{
+    if (live->open) {
+        ax_codeheap_release(&live->heap);
+        live->open = 0;
+    }
+}
+
+int ax_livecode_close(ax_livecode *live, ax_detail *detail)
+{
+    if (!live->open) {
+        return AX_OK;
+    }
+    int status = ax_codeheap_reset(&live->heap);
+    if (status != AX_OK) {
+        return ax_fail(detail, status, "the system kept a chunk: the heap is open, close it again",
+                       0, 0, 0, 0);
+    }
+    ax_livecode_release(live);
+    return AX_OK;
+}
+
+static int find(const ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+{
+    if (!live->open) {
+        return ax_fail(detail, AX_ERR_CLOSED, "code heap is closed", 0, 0, 0, 0);
+    }
+    if (handle.block >= live->heap.blocks_used) {
+        return ax_fail(detail, AX_ERR_FOREIGN, NULL, handle.address, 0, 0, 0);
+    }
+    const ax_block *b = &live->heap.blocks[handle.block];
+    if (b->generation != handle.generation) {
+        return ax_fail(detail, b->generation > handle.generation ? AX_ERR_STALE : AX_ERR_FOREIGN,
+                       NULL, handle.address, b->generation, 0, handle.generation);
+    }
+    if (!b->alive || b->is_free) {
+        return ax_fail(detail, AX_ERR_DOUBLE_FREE, NULL, handle.address, 0, 0, 0);
+    }
+    if (ax_block_address(&live->heap, handle.block) != handle.address) {
+        return ax_fail(detail, AX_ERR_FOREIGN, NULL, handle.address, 0, 0, 0);
+    }
+    return AX_OK;
+}
+
+int ax_livecode_alloc(ax_livecode *live, uint64_t size_bytes, ax_code_handle *handle,
+                      ax_detail *detail)
+{
+    if (!live->open) {
+        return ax_fail(detail, AX_ERR_CLOSED, "code heap is closed", 0, 0, 0, 0);
+    }
+    if (size_bytes == 0) {
+        return ax_fail(detail, AX_ERR_RANGE, "size_bytes", 0, 1, UINT64_C(1) << 31, 0);
+    }
+    uint32_t block = 0;
+    /* The chunk is writable then, and nothing fails after it became so. */
+    int status = ax_codeheap_alloc(&live->heap, size_bytes, &block);
+    if (status == AX_OK) {
+        const ax_block *b = &live->heap.blocks[block];
+        live->heap.chunks[b->chunk].open_blocks++;
+        *handle = (ax_code_handle){ax_block_address(&live->heap, block), block, b->generation};
+    }
+    return status == AX_ERR_OVERFLOW
+               ? ax_fail(detail, status, "size_bytes is more than a chunk can hold", size_bytes, 0,
+                         0, 0)
+               : status;
+}
+
+int ax_livecode_write(ax_livecode *live, ax_code_handle handle, uint64_t offset, const void *code,
+                      uint64_t bytes, ax_detail *detail)
+{
+    int status = find(live, handle, detail);
+    if (status != AX_OK) {
+        return status;
+    }
+    const ax_block *b = &live->heap.blocks[handle.block];
+    if (b->sealed) {
+        return ax_fail(detail, AX_ERR_SEALED, "block is sealed: open it before it is written to",
+                       handle.address, 0, 0, 0);
+    }
+    if (offset > b->code_bytes) {
+        return ax_fail(detail, AX_ERR_RANGE, "offset", offset, 0, b->code_bytes, 0);
+    }
+    if (bytes > b->code_bytes - offset) {
+        return ax_fail(detail, AX_ERR_RANGE, "size of the code (behind the offset)", bytes, 0,
+                       b->code_bytes - offset, 0);
+    }
+    if (bytes) {
+        const ax_code_chunk *chunk = &live->heap.chunks[b->chunk];
+        const uint64_t writable = chunk->alias ? chunk->alias : chunk->base;
+        memcpy(ax_at(handle.address - chunk->base + writable + offset), code, bytes);
+    }
+    return AX_OK;
+}
+
+int ax_livecode_seal(ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+{
+    int status = find(live, handle, detail);
+    if (status != AX_OK) {
+        return status;
+    }
+    ax_block *b = &live->heap.blocks[handle.block];
+    ax_code_chunk *chunk = &live->heap.chunks[b->chunk];
+    if (b->sealed) {
+        return ax_fail(detail, AX_ERR_SEALED, "block is sealed already", handle.address, 0, 0, 0);
+    }
+    /* Before anybody can execute it. */
+    char *start = ax_at(handle.address);
+    __builtin___clear_cache(start, start + b->code_bytes);
+    if (chunk->open_blocks == 1) {
+        status = ax_codeheap_mark_exec(&live->heap, b->chunk);
+        if (status != AX_OK) {
+            return ax_fail(detail, status,
+                           "the system refused to make the chunk executable: the block is still "
+                           "open, and no block of its chunk runs before it is sealed",
+                           handle.address, 0, 0, 0);
+        }
+    }
+    b->sealed = 1;
+    chunk->open_blocks--;
+    return AX_OK;
+}
+
+int ax_livecode_unseal(ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+{
+    int status = find(live, handle, detail);
+    if (status != AX_OK) {
+        return status;
+    }
+    ax_block *b = &live->heap.blocks[handle.block];
+    if (!b->sealed) {
+        return ax_fail(detail, AX_ERR_SEALED, "block is open already", handle.address, 0, 0, 0);
+    }
+    status = ax_codeheap_mark_write(&live->heap, b->chunk);
+    if (status != AX_OK) {
+        return ax_fail(detail, status,
+                       "the system refused to make the chunk writable: the block is still sealed",
+                       handle.address, 0, 0, 0);
+    }
+    b->sealed = 0;
+    live->heap.chunks[b->chunk].open_blocks++;
+    return AX_OK;
+}
+
+int ax_livecode_free(ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+{
+    int status = find(live, handle, detail);
+    if (status != AX_OK) {
+        return status;
+    }
+    const ax_block *b = &live->heap.blocks[handle.block];
+    ax_code_chunk *chunk = &live->heap.chunks[b->chunk];
+    const int last_open = !b->sealed && chunk->open_blocks == 1;
+    if (last_open && chunk->used_blocks > 1) {
+        status = ax_codeheap_mark_exec(&live->heap, b->chunk);
+        if (status != AX_OK) {
+            return ax_fail(detail, status,
+                           "the system refused to make the chunk executable: the block is not "
+                           "freed, and no block of its chunk runs before it is sealed or freed",
+                           handle.address, 0, 0, 0);
+        }
+    }
+    chunk->open_blocks -= !b->sealed;
+    return ax_codeheap_free(&live->heap, handle.block);
+}
+
+/* Whether the code of a chunk runs. Only flip has chunks whose code does not. */
+static int runs(const ax_livecode *live, const ax_code_chunk *chunk)
+{
+    return live->heap.params.wx != AX_WX_FLIP || chunk->exec;
+}
+
+int ax_livecode_look(const ax_livecode *live, ax_code_handle handle, int *sealed, int *executable,
+                     ax_detail *detail)
+{
+    int status = find(live, handle, detail);
+    if (status == AX_OK) {
+        const ax_block *b = &live->heap.blocks[handle.block];
+        *sealed = b->sealed;
+        *executable = b->sealed && runs(live, &live->heap.chunks[b->chunk]);
+    }
+    return status;
+}
+
+int ax_livecode_totals_now(const ax_livecode *live, ax_livecode_totals *out, ax_detail *detail)
+{
+    if (!live->open) {
+        return ax_fail(detail, AX_ERR_CLOSED, "code heap is closed", 0, 0, 0, 0);
+    }
+    const ax_codeheap *heap = &live->heap;
+    memset(out, 0, sizeof *out);
+    ax_codeheap_totals(heap, &out->code);
+    for (uint32_t i = 0; i < heap->chunks_alive; i++) {
+        const ax_code_chunk *chunk = &heap->chunks[heap->by_address[i]];
+        const uint64_t sealed = chunk->used_blocks - chunk->open_blocks;
+        out->open_blocks += chunk->open_blocks;
+        out->sealed_blocks += sealed;
+        out->executable_blocks += runs(live, chunk) ? sealed : 0;
+    }
+    return AX_OK;
+}
+
+int ax_livecode_check(const ax_livecode *live, ax_detail *detail)
+{
+    if (!live->open) {
+        return ax_fail(detail, AX_ERR_CLOSED, "code heap is closed", 0, 0, 0, 0);
+    }
+    const ax_codeheap *heap = &live->heap;
+    int status = ax_codeheap_check(heap, detail);
+    for (uint32_t place = 0; status == AX_OK && place < heap->chunks_alive; place++) {
+        const uint32_t index = heap->by_address[place];
+        const ax_code_chunk *chunk = &heap->chunks[index];
+        uint32_t open_blocks = 0;
+        for (uint32_t i = chunk->first; i != AX_NO_BLOCK; i = heap->blocks[i].higher) {
+            open_blocks += !heap->blocks[i].is_free && !heap->blocks[i].sealed;
+        }
+        if (open_blocks != chunk->open_blocks) {
+            return ax_fail(detail, AX_ERR_CORRUPT, "open blocks of a chunk", chunk->open_blocks,
+                           open_blocks, 0, index);
+        }
+        if (open_blocks && chunk->exec) {
+            return ax_fail(detail, AX_ERR_CORRUPT, "a chunk with an open block is executable",
+                           open_blocks, 0, 0, index);
+        }
+        if (chunk->used_blocks > open_blocks && open_blocks == 0 && !runs(live, chunk)) {
+            return ax_fail(detail, AX_ERR_CORRUPT, "a chunk of sealed blocks is not executable",
+                           chunk->used_blocks, 0, 0, index);
+        }
+        if ((heap->params.wx == AX_WX_DUAL) != (chunk->alias != 0)) {
+            return ax_fail(detail, AX_ERR_CORRUPT, "the second mapping of a chunk", chunk->alias, 0,
+                           0, index);
+        }
+    }
+    return status;
+}
