@@ -482,13 +482,16 @@ static void drop_chunk_record(ax_codeheap *heap, uint32_t index)
     heap->free_chunk_record = index;
 }
 
-/* Takes a chunk and its blocks, whatever they are, out of the heap. */
-static void take_out(ax_codeheap *heap, uint32_t index)
+/* Takes a chunk and its blocks, whatever they are, out of the heap. Where all chunks go, nobody
+ * searches the list for the blocks of each. */
+static void take_out(ax_codeheap *heap, uint32_t index, int all)
 {
     ax_code_chunk *chunk = &heap->chunks[index];
     for (uint32_t i = chunk->first; i != AX_NO_BLOCK;) {
         uint32_t higher = heap->blocks[i].higher;
-        if (heap->blocks[i].listed) {
+        if (heap->blocks[i].listed && all) {
+            ax_code_unlink(heap, i);
+        } else if (heap->blocks[i].listed) {
             heap->policy->unlist(heap, i);
         }
         if (!heap->blocks[i].is_free) {
@@ -520,7 +523,7 @@ static void take_out(ax_codeheap *heap, uint32_t index)
 
 /* Gives a chunk back, whatever its blocks are. On failure it stays; but with one of its two
  * mappings gone it is of no use to anybody, and waits among the leaving for the next try. */
-static int drop_chunk(ax_codeheap *heap, uint32_t index)
+static int drop_chunk(ax_codeheap *heap, uint32_t index, int all)
 {
     ax_code_chunk *chunk = &heap->chunks[index];
     int status = AX_OK;
@@ -534,7 +537,7 @@ static int drop_chunk(ax_codeheap *heap, uint32_t index)
     if (status != AX_OK && !chunk->alias) {
         return status;
     }
-    take_out(heap, index);
+    take_out(heap, index, all);
     if (status == AX_OK) {
         drop_chunk_record(heap, index);
     } else {
@@ -577,7 +580,7 @@ int ax_codeheap_reset(ax_codeheap *heap)
     int worst = drop_leaving(heap);
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
         uint32_t older = heap->chunks[i].older;
-        int status = drop_chunk(heap, i);
+        int status = drop_chunk(heap, i, 1);
         worst = status == AX_OK ? worst : status;
         i = older;
     }
@@ -591,7 +594,7 @@ int ax_codeheap_sweep(ax_codeheap *heap)
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
         uint32_t older = heap->chunks[i].older;
         if (heap->chunks[i].used_blocks == 0) {
-            int status = drop_chunk(heap, i);
+            int status = drop_chunk(heap, i, 0);
             worst = status == AX_OK ? worst : status;
         }
         i = older;
@@ -610,7 +613,7 @@ static void give_empty_back(ax_codeheap *heap)
         uint32_t older = chunk->older;
         int old = p->keep_operations && heap->operations - chunk->empty_since >= p->keep_operations;
         if (chunk->used_blocks == 0 && (heap->empty_bytes > p->keep_bytes || old)) {
-            (void)drop_chunk(heap, i);
+            (void)drop_chunk(heap, i, 0);
         }
         i = older;
     }

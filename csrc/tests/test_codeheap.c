@@ -385,6 +385,28 @@ static void test_vmas(void)
     }
 }
 
+/* A sweep searches the list for each block that goes; where all of them go nobody does. */
+static void test_reset_searches_nothing(void)
+{
+    for (int all = 0; all < 2; all++) {
+        ax_code_params params = small(AX_CODE_BYTE_LIMIT, 0);
+        params.chunk_bytes = 4096;
+        start(params);
+        uint32_t blocks[20];
+        for (int i = 0; i < 20; i++) {
+            blocks[i] = take(0);
+        }
+        for (int i = 20; i-- > 0;) {
+            CHECK(ax_codeheap_free(&f.heap, blocks[i]) == AX_OK);
+        }
+        CHECK((all ? ax_codeheap_reset : ax_codeheap_sweep)(&f.heap) == AX_OK);
+        CHECK(f.heap.chunks_alive == 0 && f.heap.bin_head[0] == AX_NO_BLOCK);
+        CHECK(f.heap.counters.list_scan_steps == (all ? 0 : 19 * 20 / 2));
+        content();
+        finish();
+    }
+}
+
 static void test_wrong_blocks(void)
 {
     start(with(AX_CODE_SEGREGATED));
@@ -537,6 +559,7 @@ int main(void)
     test_refused_flush();
     test_rest_that_is_not_listed();
     test_vmas();
+    test_reset_searches_nothing();
     test_wrong_blocks();
     test_parameters();
     test_check();

@@ -257,8 +257,12 @@ class CodeHeap:
         self.chunks.remove(chunk)
 
     def reset(self) -> None:
-        """Give all chunks back."""
-        for chunk in reversed(self.chunks[:]):
+        """Give all chunks back. Nobody searches a list for the blocks of each."""
+        for chunk in self.chunks:
+            for block in chunk.blocks:
+                block.bin = None
+        self.lists.clear()
+        for chunk in self.chunks[:]:
             self.drop_chunk(chunk)
         self.next_chunk_bytes = self.chunk_bytes
 
