@@ -18,13 +18,20 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
     not a regular file (a pipe, ``/dev/stdout``) is written directly.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+    # The real path of /dev/stdout on a pipe names nothing that can be opened.
+    if os.path.exists(path) and not os.path.isfile(path):
+        target = Path(path)
         with target.open("wb") as stream:
             write(stream)
         return
     partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
     try:
-        with partial.open("xb") as stream:
+        stream = partial.open("xb")
+    except OSError as exc:
+        # The hidden name would tell the caller nothing.
+        raise type(exc)(exc.errno, exc.strerror, os.fspath(path)) from None
+    try:
+        with stream:
             write(stream)
             stream.flush()
             # Else a crash soon after could leave the new name with none of its bytes.

@@ -8,6 +8,7 @@ tells how); the tests hold the two equal, counter by counter.
 from __future__ import annotations
 
 import math
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,10 @@ POLICIES: tuple[str, ...] = _core.ARENA_POLICIES
 _U64_MAX = 2**64 - 1
 _U32_MAX = 2**32 - 1
 _ARENA_BY = ("one", "thread", "arena")
-# A slice takes some tens of milliseconds: often enough for a bar and for Ctrl-C.
-_SLICE_EVENTS = 1 << 21
+# Events of the first slice; later ones are fitted to the time a slice may take, so that a bar moves
+# and Ctrl-C is heard however slow a policy is.
+_SLICE_EVENTS = 1 << 16
+_SLICE_SECONDS = 0.05
 
 
 def _whole(low: int, high: int, *, infinite: bool = False) -> Callable[[object], object]:
@@ -272,9 +275,14 @@ def _start(
 
 
 def _drive(replay: _core.ArenaReplay, events: int, control: Control | None) -> None:
-    left = events
+    left, slice_events = events, _SLICE_EVENTS
     while left:
-        before, left = left, replay.step(_SLICE_EVENTS)
+        started = time.perf_counter()
+        before, left = left, replay.step(slice_events)
+        if time.perf_counter() - started < _SLICE_SECONDS:
+            slice_events *= 2
+        elif slice_events > 1:
+            slice_events //= 2
         if control is not None:
             control.advance(before - left)
             control.check()
@@ -387,6 +395,19 @@ def _explain_intrusive(result: SweepResult) -> list[str]:
     return lines
 
 
+def _explain_bypassed(result: SweepResult) -> list[str]:
+    """Return a warning where cells serve different numbers of requests."""
+    if "bypassed" not in result.columns:
+        return []
+    counts = [int(row["bypassed"]) for row in result.ok]
+    if not counts or min(counts) == max(counts):
+        return []
+    return [
+        f"The cells do not serve the same requests: {min(counts):,} to {max(counts):,} are too "
+        "large for the arena and bypass it (column bypassed). Compare cells in which as many do."
+    ]
+
+
 class ArenaSystem:
     """How `Arena` is swept."""
 
@@ -442,6 +463,9 @@ class ArenaSystem:
                 "pointer_bytes": 8,
                 "alignment_bytes": 8,
                 "list_header_bytes": 8,
+                "max_object_bytes": "auto",
+                "arena_by": "auto",
+                "large_capacity": 500,
             },
             "Firefox",
         ),
@@ -465,7 +489,7 @@ class ArenaSystem:
 
     def explain(self, result: SweepResult) -> list[str]:
         """Say what the knee and Firefox save, and what an arena without buffers costs instead."""
-        return [*explain(result), *_explain_intrusive(result)]
+        return [*explain(result), *_explain_intrusive(result), *_explain_bypassed(result)]
 
     def run(self, trace: Trace, cells: Sequence[Cell], control: Control) -> list[object]:
         """Replay one group."""

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+import pyallocx as px
 from pyallocx.arena import POLICIES
 from pyallocx.testing import ArenaMachine, ReferenceArena, arena_parameters, wrong_arenas
 
@@ -23,6 +24,7 @@ POLICY_OF = {
 
 
 def machine(**attributes):
+    attributes = {"can_share": True, "can_fail": True} | attributes
     return type("Machine", (ArenaMachine,), attributes)
 
 
@@ -48,6 +50,34 @@ def test_make_may_be_a_method():
         def make(self, **params):
             return ReferenceArena(**params)
 
-        can_fail = False
-
     run_state_machine_as_test(Mine, settings=settings(SETTINGS, max_examples=3))
+
+
+def test_an_arena_needs_no_more_than_the_documented_methods():
+    class Six:
+        def __init__(self, **params):
+            self.inner = px.Arena(**params)
+
+        def alloc(self, key, size_bytes):
+            return self.inner.alloc(key, size_bytes)
+
+        def free(self, key, handle):
+            self.inner.free(key, handle)
+
+        def view(self, handle):
+            return self.inner.view(handle)
+
+        def stats(self):
+            return self.inner.stats()
+
+        def check(self):
+            self.inner.check()
+
+        def close(self):
+            self.inner.close()
+
+    class Mine(ArenaMachine):
+        def make(self, **params):
+            return Six(**params)
+
+    run_state_machine_as_test(Mine, settings=SETTINGS)

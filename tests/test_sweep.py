@@ -354,7 +354,8 @@ def test_a_trace_may_say_anything_of_itself():
 
 FIREFOX = {
     "policy": "byte_cut", "retain_bytes": 2048, "chunk_bytes": 8192, "pointer_bytes": 8,
-    "alignment_bytes": 8, "list_header_bytes": 8,
+    "alignment_bytes": 8, "list_header_bytes": 8, "max_object_bytes": "auto", "arena_by": "auto",
+    "large_capacity": 500,
 }  # fmt: skip
 
 
@@ -364,6 +365,7 @@ FIREFOX = {
     [
         ("policy", "keep_all"), ("retain_bytes", 1024), ("chunk_bytes", 4096),
         ("pointer_bytes", 4), ("alignment_bytes", 16), ("list_header_bytes", 16),
+        ("max_object_bytes", 100), ("arena_by", "thread"), ("large_capacity", 7),
     ],
 )  # fmt: skip
 def test_firefox_is_where_all_of_its_parameters_are(key, other, swept):
@@ -388,6 +390,8 @@ def test_what_intrusive_holds_is_told():
     assert any("never reuses" in line for line in explainer(mixed))
     many = px.sweep(px.Arena, trace, policy="intrusive", recycle_below_bytes=[1, 2, 3, 4, 5, 6])
     assert any("2 more rows" in line for line in explainer(many))
+    bypassing = px.sweep(px.Arena, trace, chunk_bytes=[64, 8192])
+    assert any("do not serve the same requests" in line for line in explainer(bypassing))
     for other in (px.sweep(px.Arena, trace), res.select("pops")):
         assert not any("intrusive at the end" in line for line in explainer(other))
 

@@ -73,8 +73,8 @@ class ArenaMachine(RuleBasedStateMachine):
 
     make: Callable[..., Any] = staticmethod(Arena)
     parameters: st.SearchStrategy[dict[str, Any]] = arena_parameters()
-    can_share = True
-    can_fail = True
+    can_share = False
+    can_fail = False
 
     def __init__(self) -> None:
         super().__init__()
