@@ -9,14 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pyallocx import _core
+from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.sweep import Cell, Control, Parameter
 from pyallocx.trace import Trace
 from pyallocx.units import parse_bytes, parse_count
 
-__all__ = ["CODE_POLICIES", "HISTORICAL", "MIN_HOLES", "WX_MODES", "CodeReplay", "replay_code"]
+__all__ = [
+    "CODE",
+    "CODE_POLICIES",
+    "HISTORICAL",
+    "MIN_HOLES",
+    "WX_MODES",
+    "CodeReplay",
+    "CodeSystem",
+    "replay_code",
+]
 
 #: Names of the policies, in the order of the core's table; those of the bug's history come first.
 CODE_POLICIES: tuple[str, ...] = _core.CODE_POLICIES
@@ -184,15 +194,20 @@ class CodeReplay:
     Attributes
     ----------
     row : dict
-        The counters, named as the columns of a sweep.
+        The counters, named as the columns of a sweep; empty if the replay stopped at a broken heap.
     blocks : list of dict
         The heap at the end, block by block in the order of addresses: ``chunk``, ``chunk_bytes``,
-        ``offset`` (of the header), ``payload_bytes``, ``code_bytes``, ``free``, ``listed``,
-        ``executable``.
+        ``offset`` (of the header), ``header_bytes``, ``payload_bytes`` (negative where the header
+        of the next block overlaps this one's), ``code_bytes``, and 0 or 1 for ``free``,
+        ``listed``, ``dead`` (free, but too small to be listed), ``executable``. `chunk_map` draws
+        them.
+    broken : str or None
+        What is wrong with the heap, if ``on_corruption="keep"`` asked for it all the same.
     """
 
     row: dict[str, Any]
     blocks: list[dict[str, int]]
+    broken: str | None = None
 
 
 def _start(
@@ -226,7 +241,12 @@ def _finish(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def replay_code(
-    trace: Trace, *, modelled: bool = True, fail_at: int = 0, **params: object
+    trace: Trace,
+    *,
+    modelled: bool = True,
+    fail_at: int = 0,
+    on_corruption: Literal["raise", "keep"] = "raise",
+    **params: object,
 ) -> CodeReplay:
     """Replay a trace of compiled methods through a code heap under one policy.
 
@@ -238,6 +258,9 @@ def replay_code(
         Count without memory. False maps and protects real pages, which changes no counter.
     fail_at : int
         Make this call to the system fail, counted from 1 (0: none).
+    on_corruption : {"raise", "keep"}
+        What to do when the policy's arithmetic broke the heap: raise, or return the heap as it is
+        then, with the reason in `broken`, for a look at it.
     **params
         Parameters of a sweep.
 
@@ -249,7 +272,8 @@ def replay_code(
     Raises
     ------
     CorruptionError
-        If the policy's arithmetic broke the heap (some historical ones do).
+        If the policy's arithmetic broke the heap (some historical ones do) and `on_corruption` is
+        ``"raise"``.
     MemoryError
         If the system refused.
     TraceError
@@ -262,6 +286,8 @@ def replay_code(
     >>> px.replay_code(trace, policy="byte_limit", byte_limit=4096).row["chunk_maps"] > 0
     True
     """
+    if on_corruption not in ("raise", "keep"):
+        raise ValueError(f"on_corruption is 'raise' or 'keep', not {on_corruption!r}")
     known = {p.name: p for p in PARAMETERS}
     unknown = [name for name in params if name not in known]
     if unknown:
@@ -269,8 +295,13 @@ def replay_code(
     values = {p.name: p.default for p in PARAMETERS}
     values |= {name: known[name].validate(value) for name, value in params.items()}
     replay = _start(trace, values, modelled=modelled, fail_at=fail_at)
-    _drive(replay, len(trace), None)
-    replay.check()
+    try:
+        _drive(replay, len(trace), None)
+        replay.check()
+    except _core.CorruptionError as broken:
+        if on_corruption == "raise":
+            raise
+        return CodeReplay({}, replay.blocks(), str(broken))
     return CodeReplay(_finish(replay.row()), replay.blocks())
 
 
@@ -320,6 +351,10 @@ class CodeSystem:
         "chunk_bytes": [4096, 16384, 65536, 262144, 1 << 20, 2 << 20],
         "byte_limit": [4096],
     }
+    default_trace: ClassVar[tuple[str, Callable[[], Trace]]] = (
+        "2,000 synthetic methods",
+        synthesize_code,
+    )
     x = "wastage_bytes_mean"
     y = "system_calls"
     labels: ClassVar[Mapping[str, str]] = {
@@ -343,3 +378,7 @@ class CodeSystem:
         replay.check()
         row = _finish(replay.row())
         return [dict(row) for _ in cells]
+
+
+#: What `sweep` takes, and the command line's ``sweep code``.
+CODE = CodeSystem()
