@@ -29,7 +29,10 @@ from pyallocx.units import column_unit, format_bytes, format_count, printable
 
 __all__ = ["SYSTEMS", "main"]
 
-SYSTEMS: Mapping[str, object] = {"arena": "pyallocx.arena:Arena"}
+SYSTEMS: Mapping[str, object] = {
+    "arena": "pyallocx.arena:Arena",
+    "code": "pyallocx.code:CODE",
+}
 """What can be swept: the name of a system, and where its class is (imported when asked for)."""
 
 _SHIPPED = "shipped:"
@@ -227,12 +230,12 @@ def _import_system(where: object) -> object:
     return getattr(importlib.import_module(module), name)
 
 
-def _add_trace(parser: argparse.ArgumentParser) -> None:
+def _add_trace(parser: argparse.ArgumentParser, default: str = "the first shipped trace") -> None:
     parser.add_argument(
         "trace",
         nargs="?",
         metavar="TRACE",
-        help=f"a trace file, or {_SHIPPED}NAME; by default the first shipped trace",
+        help=f"a trace file, or {_SHIPPED}NAME; by default {default}",
     )
     parser.add_argument(
         "--on-error",
@@ -244,7 +247,8 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
 
 def _add_sweep_flags(parser: argparse.ArgumentParser, system: object) -> None:
     resolved = resolve_system(system)
-    _add_trace(parser)
+    own = getattr(resolved, "default_trace", None)
+    _add_trace(parser, *([own[0]] if own else []))
     grid = parser.add_argument_group("parameters")
     for parameter in resolved.parameters:
         grid.add_argument(
@@ -313,7 +317,11 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
         _check_picture(options.plot)
 
     progress = False if options.no_progress else None
-    name, trace = open_trace(options.trace, options.on_error, progress)
+    own = getattr(system, "default_trace", None)
+    if options.trace is None and own is not None:
+        name, trace = own[0], own[1]()
+    else:
+        name, trace = open_trace(options.trace, options.on_error, progress)
     with ThreadPoolExecutor(jobs, "pyallocx-sweep") as executor:
         result = sweep(
             options.system,

@@ -144,9 +144,11 @@ class Parameter:
 class SweepSystem(Protocol):
     """What a system tells the sweep.
 
-    Three more attributes are used where they exist: ``labels`` (column to a few words for people),
-    ``landmarks`` (pairs of a dict of parameter values and the name that cell is known by) and
-    ``explain(result) -> list[str]`` (the answer in plain sentences, for the command line).
+    Four more attributes are used where they exist: ``labels`` (column to a few words for people),
+    ``landmarks`` (pairs of a dict of parameter values and the name that cell is known by),
+    ``explain(result) -> list[str]`` (the answer in plain sentences, for the command line) and
+    ``default_trace`` (a few words for, and a function that makes, the trace of a command line
+    that names none).
     """
 
     @property
