@@ -2,6 +2,7 @@
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
+from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
@@ -26,6 +27,8 @@ __all__ = [
     "SweepResult",
     "Trace",
     "TraceError",
+    "chunk_map",
+    "chunk_map_text",
     "load",
     "load_shipped",
     "replay_arena",
