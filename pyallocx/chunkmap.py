@@ -380,7 +380,7 @@ def _write_sizes(ax: Axes, chunks: list[_Chunk]) -> None:
             va="center",
             fontsize=8,
             zorder=4,
-            path_effects=[withStroke(linewidth=2, foreground="white")],
+            path_effects=[withStroke(linewidth=3, foreground="white")],
         )
 
 
@@ -405,4 +405,4 @@ def _add_legend(axes: list[Axes], seen: set[int], own: bool) -> None:
     if own and figure is not None:
         figure.legend(loc="outside lower center", ncols=min(5 * len(axes), len(handles)), **style)
     else:
-        axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, **style)
+        axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.6, ncols=5, **style)

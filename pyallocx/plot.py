@@ -176,9 +176,11 @@ def plot_curves(
     every = np.concatenate([values[drawn] for values in ys.values()])
     _set_scale(ax, "x", xs[drawn], binary=column_unit(key) == "bytes")
     _set_scale(ax, "y", every, binary=units == {"bytes"})
-    if len(set(xs[drawn])) <= 12:
-        # Few enough to name each.
-        ax.xaxis.set_major_locator(FixedLocator(sorted(set(xs[drawn].tolist()))))
+    values = sorted(set(xs[drawn].tolist()))
+    if len(values) <= 12:
+        # Few enough to name them, or every so many of them where the axis is short.
+        step = math.ceil(len(values) * 70 / (ax.get_window_extent().width * 100 / ax.figure.dpi))
+        ax.xaxis.set_major_locator(FixedLocator(values[::step]))
         ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(lambda v, _: _tick_text(key, v))
     ax.yaxis.set_major_formatter(lambda v, _: _tick_text(columns[0], v))
@@ -192,11 +194,11 @@ def plot_curves(
     number = 0
     for part, rows in parts.items():
         rows.sort(key=xs.__getitem__)
-        for name, values in zip(names, ys.values(), strict=True):
+        for name, heights in zip(names, ys.values(), strict=True):
             label = ", ".join([*([name] if len(columns) > 1 else []), *([part] if part else [])])
             ax.plot(
                 xs[rows],
-                values[rows],
+                heights[rows],
                 **_style(number),
                 linewidth=1.3,
                 label=label or names[0],
