@@ -405,4 +405,6 @@ def _add_legend(axes: list[Axes], seen: set[int], own: bool) -> None:
     if own and figure is not None:
         figure.legend(loc="outside lower center", ncols=min(5 * len(axes), len(handles)), **style)
     else:
-        axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.6, ncols=5, **style)
+        axes[0].legend(
+            loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.6, ncols=5, **style
+        )

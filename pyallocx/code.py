@@ -306,7 +306,51 @@ def replay_code(
 
 
 class CodeSystem:
-    """How a code heap is swept."""
+    """How a code heap is swept; docs/code.md says what each column counts.
+
+    Notes
+    -----
+    The policies. Those of Mozilla bug 601724 [1]_ know no size:
+
+    ``scan``
+        The first free block that is large enough (nanojit, May 2009).
+    ``whole_block``
+        The whole of the newest listed block (nanojit, July 2009, to comment 16).
+    ``partition``
+        The same, one request being several chunks (comments 1 to 3, rejected).
+    ``halving``
+        At most the byte limit, or half of it and the header (comment 13, as comment 17 describes
+        it). Wrong with a limit below H + 2M.
+    ``halving_payload``
+        The same, half being payload (comment 17, as its author calculates). Wrong below
+        3H + 2M - 3.
+    ``byte_limit``
+        At most the byte limit, or a block of the least size (what landed). Right from H + 2M - 1.
+
+    Those of today are told a size:
+
+    ``first_fit``
+        sljit: cuts the high end, joins both sides.
+    ``best_fit``
+        HotSpot: a list in the order of addresses; small rests stay with the block.
+    ``bitmap``
+        asmjit: granules in three pools, chunks that double.
+    ``pack``
+        Linux's bpf_prog_pack: granules, oldest chunk first.
+    ``buckets``
+        Powers of two, reused by their own size.
+    ``bump``
+        LuaJIT: down the newest chunk; everything is flushed when full.
+    ``segregated``
+        Two-level segregated fit, in constant time. The default.
+
+    H is ``header_bytes``, M ``min_payload_bytes``. The wrong ones are kept wrong: they are what
+    tests must catch.
+
+    References
+    ----------
+    .. [1] https://bugzilla.mozilla.org/show_bug.cgi?id=601724
+    """
 
     name = "code"
     parameters = PARAMETERS

@@ -74,6 +74,14 @@ def test_blocks_tile_their_chunk_and_know_what_is_dead():
         assert sum(block["payload_bytes"] for block in dead) == replay.row["dead_bytes"]
 
 
+@pytest.mark.parametrize("policy", px.code.CODE_POLICIES)
+def test_what_is_mapped_is_the_sum_of_its_parts(policy):
+    row = px.replay_code(px.synthesize_code(500, seed=8), policy=policy).row
+    parts = ("code_bytes_end", "internal_fragmentation", "free_bytes", "header_bytes")
+    assert sum(row[part] for part in parts) == row["mapped_bytes_end"]
+    assert row["dead_bytes"] + row["largest_free_block"] <= max(row["free_bytes"], 1)
+
+
 @pytest.mark.parametrize("wx", px.code.WX_MODES)
 def test_a_finished_method_is_executable_in_every_mode(wx):
     replay = px.replay_code(px.synthesize_code(5, seed=1, unload_fraction=0), wx=wx)
