@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
+from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
@@ -31,6 +32,8 @@ __all__ = [
     "Trace",
     "TraceError",
     "__version__",
+    "chunk_map",
+    "chunk_map_text",
     "load",
     "load_shipped",
     "replay_arena",

@@ -12,7 +12,7 @@ import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pyallocx import _core
 from pyallocx.codetraces.synthetic import synthesize_code
@@ -30,6 +30,7 @@ __all__ = [
     "WX_MODES",
     "CodeHeap",
     "CodeReplay",
+    "CodeSystem",
     "CodeWriter",
     "replay_code",
 ]
@@ -211,15 +212,20 @@ class CodeReplay:
     Attributes
     ----------
     row : dict
-        The counters, named as the columns of a sweep.
+        The counters, named as the columns of a sweep; empty if the replay stopped at a broken heap.
     blocks : list of dict
         The heap at the end, block by block in the order of addresses: ``chunk``, ``chunk_bytes``,
-        ``offset`` (of the header), ``payload_bytes``, ``code_bytes``, ``free``, ``listed``,
-        ``executable``.
+        ``offset`` (of the header), ``header_bytes``, ``payload_bytes`` (negative where the header
+        of the next block overlaps this one's), ``code_bytes``, and 0 or 1 for ``free``,
+        ``listed``, ``dead`` (free, but too small to be listed), ``executable``. `chunk_map` draws
+        them.
+    broken : str or None
+        What is wrong with the heap, if ``on_corruption="keep"`` asked for it all the same.
     """
 
     row: dict[str, Any]
     blocks: list[dict[str, int]]
+    broken: str | None = None
 
 
 def _start(
@@ -253,7 +259,12 @@ def _finish(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def replay_code(
-    trace: Trace, *, modelled: bool = True, fail_at: int = 0, **params: object
+    trace: Trace,
+    *,
+    modelled: bool = True,
+    fail_at: int = 0,
+    on_corruption: Literal["raise", "keep"] = "raise",
+    **params: object,
 ) -> CodeReplay:
     """Replay a trace of compiled methods through a code heap under one policy.
 
@@ -267,6 +278,9 @@ def replay_code(
         several chunks the order of ``best_fit``'s list.
     fail_at : int
         Make this call to the system fail, counted from 1 (0: none).
+    on_corruption : {"raise", "keep"}
+        What to do when the policy's arithmetic broke the heap: raise, or return the heap as it is
+        then, with the reason in `broken`, for a look at it.
     **params
         Parameters of a sweep.
 
@@ -278,7 +292,8 @@ def replay_code(
     Raises
     ------
     CorruptionError
-        If the policy's arithmetic broke the heap (some historical ones do).
+        If the policy's arithmetic broke the heap (some historical ones do) and `on_corruption` is
+        ``"raise"``.
     MemoryError
         If the system refused.
     TraceError
@@ -291,15 +306,66 @@ def replay_code(
     >>> px.replay_code(trace, policy="byte_limit", byte_limit=4096).row["chunk_maps"] > 0
     True
     """
+    if on_corruption not in ("raise", "keep"):
+        raise ValueError(f"on_corruption is 'raise' or 'keep', not {on_corruption!r}")
     values = {p.name: p.default for p in PARAMETERS} | _validated(params, live=False)
     replay = _start(trace, values, modelled=modelled, fail_at=fail_at)
-    _drive(replay, len(trace), None)
-    replay.check()
+    try:
+        _drive(replay, len(trace), None)
+        replay.check()
+    except _core.CorruptionError as broken:
+        if on_corruption == "raise":
+            raise
+        return CodeReplay({}, replay.blocks(), str(broken))
     return CodeReplay(_finish(replay.row()), replay.blocks())
 
 
 class CodeSystem:
-    """How a code heap is swept."""
+    """How a code heap is swept; docs/code.md says what each column counts.
+
+    Notes
+    -----
+    The policies. Those of Mozilla bug 601724 [1]_ know no size:
+
+    ``scan``
+        The first free block that is large enough (nanojit, May 2009).
+    ``whole_block``
+        The whole of the newest listed block (nanojit, July 2009, to comment 16).
+    ``partition``
+        The same, one request being several chunks (comments 1 to 3, rejected).
+    ``halving``
+        At most the byte limit, or half of it and the header (comment 13, as comment 17 describes
+        it). Wrong with a limit below H + 2M.
+    ``halving_payload``
+        The same, half being payload (comment 17, as its author calculates). Wrong below
+        3H + 2M - 3.
+    ``byte_limit``
+        At most the byte limit, or a block of the least size (what landed). Right from H + 2M - 1.
+
+    Those of today are told a size:
+
+    ``first_fit``
+        sljit: cuts the high end, joins both sides.
+    ``best_fit``
+        HotSpot: a list in the order of addresses; small rests stay with the block.
+    ``bitmap``
+        asmjit: granules in three pools, chunks that double.
+    ``pack``
+        Linux's bpf_prog_pack: granules, oldest chunk first.
+    ``buckets``
+        Powers of two, reused by their own size.
+    ``bump``
+        LuaJIT: down the newest chunk; everything is flushed when full.
+    ``segregated``
+        Two-level segregated fit, in constant time. The default.
+
+    H is ``header_bytes``, M ``min_payload_bytes``. The wrong ones are kept wrong: they are what
+    tests must catch.
+
+    References
+    ----------
+    .. [1] https://bugzilla.mozilla.org/show_bug.cgi?id=601724
+    """
 
     name = "code"
     parameters = PARAMETERS
@@ -357,7 +423,7 @@ class CodeSystem:
 
     def default_trace(self) -> tuple[str, Trace]:
         """Return what is swept where no trace is given: the shipped ones are not of code."""
-        return "synthetic code (px.synthesize_code())", synthesize_code()
+        return "2,000 synthetic methods (px.synthesize_code())", synthesize_code()
 
     def group(self, cells: Sequence[Cell]) -> list[list[int]]:
         """Every cell is a pass of its own, but equal ones are one."""

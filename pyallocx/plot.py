@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.transforms import Bbox
 
-__all__ = ["picture_format", "plot_sweep"]
+__all__ = ["picture_format", "plot_curves", "plot_sweep"]
 
 # Colours that differ for colour-blind readers (Okabe and Ito 2008), and a marker each for print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D1F")
@@ -110,10 +110,7 @@ def plot_sweep(
         ax.plot(
             xs[one.rows],
             ys[one.rows],
-            color=_COLOURS[number % len(_COLOURS)],
-            marker=_MARKERS[number % len(_MARKERS)],
-            markersize=6,
-            linestyle="-" if one.joined else "none",
+            **_style(number, joined=one.joined),
             linewidth=1.1,
             zorder=3,
             label=_legend_name(one, xs, ys) if len(series) > 1 else one.name,
@@ -152,6 +149,101 @@ def plot_sweep(
     if path is not None:
         _save(ax, path)
     return ax
+
+
+def plot_curves(
+    result: SweepResult,
+    key: str,
+    columns: Sequence[str],
+    *,
+    ax: Axes | None = None,
+    path: str | os.PathLike[str] | None = None,
+    title: str | None = None,
+) -> Axes:
+    """Draw `columns` over one grid key; see `SweepResult.plot_against`, which calls this."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    if key not in result.grid_keys:
+        raise ValueError(f"{key!r} was not swept; swept were {', '.join(result.grid_keys)}")
+    columns = tuple(dict.fromkeys(columns))
+    units = {column_unit(column) for column in columns}
+    if len(units) > 1:
+        raise ValueError(f"one axis holds one unit; {', '.join(columns)} have several")
+    xs = result._numbers(key)
+    ys = {column: result._numbers(column) for column in columns}
+    drawn = [
+        i
+        for i in result._ok_indices()
+        if math.isfinite(xs[i]) and all(math.isfinite(values[i]) for values in ys.values())
+    ]
+    if not drawn:
+        raise ValueError(f"no measured row has finite numbers in {key!r} and {', '.join(columns)}")
+    if ax is None:
+        ax = _new_axes(path is None)
+    every = np.concatenate([values[drawn] for values in ys.values()])
+    _set_scale(ax, "x", xs[drawn], binary=column_unit(key) == "bytes")
+    _set_scale(ax, "y", every, binary=units == {"bytes"})
+    values = sorted(set(xs[drawn].tolist()))
+    if len(values) <= 12:
+        # Few enough to name them, or every so many of them where the axis is short.
+        step = math.ceil(len(values) * 70 / (ax.get_window_extent().width * 100 / ax.figure.dpi))
+        ax.xaxis.set_major_locator(FixedLocator(values[::step]))
+        ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(lambda v, _: _tick_text(key, v))
+    ax.yaxis.set_major_formatter(lambda v, _: _tick_text(columns[0], v))
+    ax.set_xlabel(_axis_label(result, key), fontsize=10)
+    names = [_axis_label(result, column) for column in columns]
+    ax.set_ylabel(names[0] if len(columns) == 1 else "", fontsize=10)
+    ax.grid(True, which="major", color="#E3E3E3", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    parts = _combinations(result, drawn, key)
+    number = 0
+    for part, rows in parts.items():
+        rows.sort(key=xs.__getitem__)
+        for name, heights in zip(names, ys.values(), strict=True):
+            label = ", ".join([*([name] if len(columns) > 1 else []), *([part] if part else [])])
+            ax.plot(
+                xs[rows],
+                heights[rows],
+                **_style(number),
+                linewidth=1.3,
+                label=label or names[0],
+            )
+            number += 1
+    _set_titles(ax, result, title, [])
+    if number > 1:
+        ax.legend(fontsize=8.5, frameon=False, loc="best")
+    if path is not None:
+        _save(ax, path)
+    return ax
+
+
+def _style(number: int, *, joined: bool = True) -> dict[str, Any]:
+    """Colour, marker and line of a series; those past the last colour are hollow and dashed."""
+    again = number // len(_COLOURS) % 2 == 1
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "markersize": 6,
+        "markerfacecolor": "white" if again else _COLOURS[number % len(_COLOURS)],
+        "linestyle": "none" if not joined else "--" if again else "-",
+    }
+
+
+def _combinations(result: SweepResult, drawn: Sequence[int], key: str) -> dict[str, list[int]]:
+    """Group rows by what their other varied grid keys say, in words."""
+    columns = {k: result._columns[k] for k in result.grid_keys if k != key}
+    varied = [k for k, values in columns.items() if len({str(values[i]) for i in drawn}) > 1]
+    parts: dict[str, list[int]] = {}
+    for i in drawn:
+        words = [
+            value if isinstance(value, str) else f"{k} {format_value(k, value, '∞')}"
+            for k in varied
+            if (value := columns[k][i]) is not None
+        ]
+        parts.setdefault(", ".join(words), []).append(i)
+    return parts
 
 
 def _new_axes(interactive: bool) -> Axes:

@@ -428,6 +428,49 @@ class SweepResult:
             self, x or self._x, y or self._y, ax=ax, mark=mark, path=path, title=title
         )
 
+    def plot_against(
+        self,
+        key: str,
+        *columns: str,
+        ax: Axes | None = None,
+        path: str | os.PathLike[str] | None = None,
+        title: str | None = None,
+    ) -> Axes:
+        """Draw measured columns as curves over one swept parameter.
+
+        Parameters
+        ----------
+        key : str
+            A grid key of numbers: the horizontal axis.
+        *columns : str
+            Columns of numbers, of one unit; by default the churn of the system. Each has a curve
+            for every combination of the other grid keys.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default a new figure.
+        path : path, optional
+            Write the picture there; its suffix decides the format.
+        title : str, optional
+            By default the trace and its number of events.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        ValueError
+            If `key` is no grid key, the columns have different units, or no row was measured.
+        """
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError as exc:
+            raise ImportError("plot needs matplotlib: pip install 'pyallocx[plot]'") from exc
+        from pyallocx.plot import plot_curves
+
+        return plot_curves(self, key, columns or (self._y,), ax=ax, path=path, title=title)
+
     def __repr__(self) -> str:
         from pyallocx.render import render_text
 

@@ -454,6 +454,30 @@ class Trace:
 
         save(self, os.fsdecode(path), compress=compress)
 
+    def head(self, events: int) -> Trace:
+        """Return the first events as a trace of its own: what a program had done by then.
+
+        Parameters
+        ----------
+        events : int
+            How many, from 0; of a shorter trace all.
+
+        Returns
+        -------
+        Trace
+            Its columns are parts of this one's; the metadata is a copy.
+
+        Examples
+        --------
+        >>> import pyallocx as px
+        >>> px.synthesize_code(1000).head(100)
+        Trace(100 events, 100 objects, with key)
+        """
+        if events < 0:
+            raise ValueError(f"events is {events}, allowed is 0 and more")
+        columns = {n: None if c is None else c[:events] for n, c in self.columns().items()}
+        return Trace._adopt(columns, copy.deepcopy(dict(self.metadata)), False)
+
     def by_arena(self) -> list[Trace]:
         """Return the events of each arena as a trace of its own, in the order of their numbers.
 

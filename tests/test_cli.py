@@ -165,6 +165,28 @@ def test_only_the_system_asked_for_is_imported(run):
     assert SYSTEMS["arena"] == "pyallocx.arena:Arena"
 
 
+def test_a_system_brings_its_own_trace(run):
+    class Brings(FakeSystem):
+        def default_trace(self):
+            return "nine made-up events", FakeTrace()
+
+    registry = {"fake": Brings()}
+    _, out, _ = run("sweep", "fake", registry=registry)
+    assert out.startswith("replayed: nine made-up events, ")
+    _, out, _ = run("sweep", "fake", "mine.npz", registry=registry)
+    assert out.startswith("replayed: mine.npz, ")
+    _, out, _ = run("sweep", "fake", "--help", registry=registry)
+    assert "by default a synthetic one" in " ".join(out.split())
+
+
+def test_code_is_swept_without_a_trace(capsys):
+    assert main(["sweep", "code", "--chunk-bytes", "4096,64KiB", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["chunk_bytes"] for row in rows] == [4096, 65536]
+    assert rows[0]["methods"] == 4000
+    assert rows[0]["chunk_maps"] > 10 * rows[1]["chunk_maps"]
+
+
 def test_a_system_explains_itself(run):
     class Talks(FakeSystem):
         def explain(self, result):

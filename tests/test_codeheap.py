@@ -698,7 +698,7 @@ def test_command_line_has_a_trace_of_its_own(capsys):
 
     assert SYSTEMS["code"] == "pyallocx.code:CodeHeap"
     assert main(["sweep", "code", "--policy", "segregated", "--no-progress"]) == 0
-    assert "synthetic code" in capsys.readouterr().out
+    assert "synthetic methods" in capsys.readouterr().out
     name, trace = CodeSystem().default_trace()
     assert len(trace) > 1000
     assert "synthesize_code" in name

@@ -261,3 +261,57 @@ def test_a_range_is_of_numbers_that_follow_each_other():
     assert texts_of([1, 2, 4, 8], [5, 9, 5, 9]) == {"1, 4", "2, 8"}
     assert texts_of(["a", "b", "c", "d"], [5, 5, 5, 9]) == {"a = b = c", "d"}
     assert texts_of(list("abcdefg"), [5] * 6 + [9]) == {"a = b = c = 3 more", "g"}
+
+
+# --- curves over one parameter
+
+
+def two_policies():
+    return result(keep=(4096, 65536, 1 << 20), policies=("cut", "age"), zero=False)
+
+
+def test_curves_have_the_values_of_the_table(tmp_path):
+    res = two_policies()
+    ax = res.plot_against("keep_bytes", "list_frees", path=tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 5000
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    assert set(lines) == {"cut", "age"}
+    for policy, line in lines.items():
+        rows = res[res["policy"] == policy]
+        assert line.get_xdata().tolist() == rows["keep_bytes"].tolist()
+        assert line.get_ydata().tolist() == rows["list_frees"].tolist()
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["4 KiB", "64 KiB", "1 MiB"]
+    assert ax.get_ylabel() == "list frees [calls]"
+
+
+def test_curves_of_several_columns_and_what_is_left_out(tmp_path):
+    res = result(keep=(64, 16, 256, math.inf), zero=False)
+    ax = res.plot_against("keep_bytes", ax=new_ax())
+    (line,) = ax.get_lines()
+    assert line.get_xdata().tolist() == [16, 64, 256]  # sorted, without infinity
+    assert ax.get_legend() is None
+    with pytest.raises(ValueError, match="one unit"):
+        res.plot_against("keep_bytes", "list_frees", "waste_bytes")
+    ax = two_policies().plot_against("keep_bytes", "waste_bytes", "keep_bytes", ax=new_ax())
+    assert [line.get_label() for line in ax.get_lines()] == [
+        "waste [bytes], cut", "keep [bytes], cut", "waste [bytes], age", "keep [bytes], age",
+    ]  # fmt: skip
+
+
+def test_curves_refuse_what_was_not_swept():
+    with pytest.raises(ValueError, match="was not swept; swept were policy, keep_bytes"):
+        two_policies().plot_against("waste_bytes")
+    with pytest.raises(ValueError, match="no measured row"):
+        result(keep=(math.inf,)).plot_against("keep_bytes")
+
+
+def test_more_series_than_colours_are_told_apart():
+    many = tuple(f"policy {number}" for number in range(13))
+    res = result(keep=(16, 64), policies=many, zero=False)
+    for ax in (res.plot(ax=new_ax()), res.plot_against("keep_bytes", ax=new_ax())):
+        lines = [line for line in ax.get_lines() if line.get_label().split(",")[0] in many]
+        looks = {
+            (line.get_color(), line.get_marker(), line.get_markerfacecolor(), line.get_linestyle())
+            for line in lines
+        }
+        assert len(looks) == len(lines) == 13

@@ -659,3 +659,19 @@ def test_what_arenas_do_adds_up(wide):
     for name in ("pops", "bumps", "list_mallocs", "list_frees", "overhead_bytes_end", "lists_end"):
         total = sum(one[name] for one in sweeps)
         assert total.tolist() == px.sweep(px.Arena, whole, retain_bytes=[0, 64])[name].tolist()
+
+
+def test_head():
+    whole = px.synthesize_code(500, seed=4)
+    part = whole.head(700)
+    assert len(part) == 700
+    assert part.n_objects == int((whole.op[:700] == A).sum())
+    for name, column in part.columns().items():
+        full = getattr(whole, name)
+        assert (column is None) == (full is None)
+        assert column is None or column.tolist() == full[:700].tolist()
+    assert part.metadata == whole.metadata
+    assert whole.head(0) == px.Trace([], [], [], key=[])
+    assert whole.head(10**9) == whole
+    with pytest.raises(ValueError, match="events is -1"):
+        whole.head(-1)

@@ -188,6 +188,8 @@ typedef struct ax_code_totals {
     uint64_t header_bytes, free_bytes, dead_bytes, largest_free_bytes, payload_bytes, code_bytes;
 } ax_code_totals;
 void ax_codeheap_totals(const ax_codeheap *heap, ax_code_totals *out);
+/* Whether a block is free and too small for the design to list or find. */
+int ax_codeheap_is_dead(const ax_codeheap *heap, uint32_t block);
 
 /* The properties of the specification that hold at every moment, named when broken. */
 int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail);

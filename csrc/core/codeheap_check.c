@@ -3,10 +3,14 @@
 
 #include "codepolicy.h"
 
+int ax_codeheap_is_dead(const ax_codeheap *heap, uint32_t block)
+{
+    return heap->blocks[block].is_free && ax_block_payload(heap, block) < heap->policy->least(heap);
+}
+
 void ax_codeheap_totals(const ax_codeheap *heap, ax_code_totals *out)
 {
     const uint64_t header = heap->params.header_bytes;
-    const uint64_t least = heap->policy->least(heap);
     memset(out, 0, sizeof *out);
     out->header_bytes = heap->chunks_alive * header;
     for (uint32_t i = 0; i < heap->blocks_used; i++) {
@@ -25,7 +29,7 @@ void ax_codeheap_totals(const ax_codeheap *heap, ax_code_totals *out)
         out->free_blocks++;
         out->listed_blocks += b->listed;
         out->free_bytes += payload;
-        out->dead_bytes += payload < least ? payload : 0;
+        out->dead_bytes += ax_codeheap_is_dead(heap, i) ? payload : 0;
         if (payload > out->largest_free_bytes) {
             out->largest_free_bytes = payload;
         }

@@ -125,6 +125,11 @@ int axpy_put_u64(PyObject *dict, const char *name, uint64_t value)
     return put(dict, name, PyLong_FromUnsignedLongLong(value));
 }
 
+int axpy_put_i64(PyObject *dict, const char *name, int64_t value)
+{
+    return put(dict, name, PyLong_FromLongLong(value));
+}
+
 int axpy_put_double(PyObject *dict, const char *name, double value)
 {
     return put(dict, name, PyFloat_FromDouble(value));

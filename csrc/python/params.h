@@ -28,6 +28,7 @@ int axpy_code_params(PyObject *dict, ax_code_params *params);
 
 /* dict[name] = value; 0 or -1. */
 int axpy_put_u64(PyObject *dict, const char *name, uint64_t value);
+int axpy_put_i64(PyObject *dict, const char *name, int64_t value);
 int axpy_put_double(PyObject *dict, const char *name, double value);
 /* dict[name] = {buffer bytes: transitions}, rungs without transitions left out. */
 int axpy_put_histogram(PyObject *dict, const char *name, const ax_ladder *ladder,

@@ -15,6 +15,9 @@ typedef struct CodeBlocksObject {
 
 PyObject *axpy_code_blocks(const ax_codeheap *heap)
 {
+    const uint64_t header = heap->params.header_bytes;
+    /* Executable all the time, whatever the chunk's flag says. */
+    const int always = heap->params.wx == AX_WX_DUAL || heap->params.wx == AX_WX_RWX;
     PyObject *rows = PyList_New(0);
     for (uint32_t place = 0; rows && place < heap->chunks_alive; place++) {
         const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
@@ -24,11 +27,14 @@ PyObject *axpy_code_blocks(const ax_codeheap *heap)
             if (!row || axpy_put_u64(row, "chunk", place) < 0 ||
                 axpy_put_u64(row, "chunk_bytes", chunk->bytes) < 0 ||
                 axpy_put_u64(row, "offset", b->start - chunk->base) < 0 ||
-                axpy_put_u64(row, "payload_bytes", ax_block_payload(heap, i)) < 0 ||
+                axpy_put_u64(row, "header_bytes", header) < 0 ||
+                axpy_put_i64(row, "payload_bytes", (int64_t)ax_block_payload(heap, i)) < 0 ||
                 axpy_put_u64(row, "code_bytes", b->code_bytes) < 0 ||
                 axpy_put_u64(row, "free", b->is_free) < 0 ||
                 axpy_put_u64(row, "listed", b->listed) < 0 ||
-                axpy_put_u64(row, "executable", chunk->exec) < 0 || PyList_Append(rows, row) < 0) {
+                axpy_put_u64(row, "dead", (uint64_t)ax_codeheap_is_dead(heap, i)) < 0 ||
+                axpy_put_u64(row, "executable", (uint64_t)(always || chunk->exec)) < 0 ||
+                PyList_Append(rows, row) < 0) {
                 Py_CLEAR(rows);
             }
             Py_XDECREF(row);

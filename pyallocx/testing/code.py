@@ -305,11 +305,13 @@ def blocks_of(heap: CodeHeap) -> list[dict[str, int]]:
             "chunk": number,
             "chunk_bytes": chunk.chunk_bytes,
             "offset": block.start - chunk.base,
+            "header_bytes": heap.header,
             "payload_bytes": heap.payload(block),
             "code_bytes": block.code_bytes,
             "free": int(block.free),
             "listed": int(block.bin is not None),
-            "executable": int(chunk.executable),
+            "dead": int(block.free and heap.payload(block) < heap.least_listed),
+            "executable": int(chunk.executable or heap.wx in ("dual", "rwx")),
         }
         for number, chunk in enumerate(heap.chunks)
         for block in chunk.blocks
