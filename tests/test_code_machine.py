@@ -273,6 +273,34 @@ def test_all_of_a_block():
     assert heap.alloc()[1:] == (address, payload)
 
 
+def test_emptied_exit_block_leaves_its_chunk_writable():
+    """Hazard (b): the chunk holds live code, and nobody who is left marks it."""
+    heap = CodeBlocks(policy="byte_limit", byte_limit=4096)
+    main = heap.alloc()[0]
+    heap.mark_exec(main)
+    assert all(row["executable"] for row in heap.blocks())
+    number, address, payload = heap.alloc()
+    assert heap.add_remainder(number, address, address + payload) == []
+    heap.check()
+    assert [row["executable"] for row in heap.blocks() if not row["free"]] == [0]
+
+
+def test_free_writes_into_executable_chunks():
+    """Hazard (a): the header of the block, and one of another chunk that is linked to it."""
+    heap = CodeBlocks(policy="whole_block", chunk_bytes=4096)
+    pieces = []
+    for number, address, _ in (heap.alloc(), heap.alloc()):
+        pieces.append(heap.add_remainder(number, address + 400, address + 800))
+    for low, _ in pieces:
+        heap.mark_exec(low[0])
+    # The hole of the first chunk stands behind that of the second, whose header is written to when
+    # it is unlinked.
+    heap.free(pieces[0][0][0])
+    assert heap.counters()["unmarked_header_writes"] == 2
+    assert heap.counters()["flips_to_write"] == 0
+    assert all(row["executable"] for row in heap.blocks())
+
+
 # --- golden vectors -------------------------------------------------------------------------------
 
 

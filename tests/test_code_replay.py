@@ -17,6 +17,8 @@ from pyallocx.testing.code import assert_sound, blocks_of
 # What depends on where the system puts chunks.
 PLACED = ("vma_count_peak", "hot_pages_4k", "hot_pages_64k", "hot_pages_2m", "reach_failures")
 
+HEADER_AND_LEAST = ("header_bytes", "min_payload_bytes")
+
 
 def start(trace, **params):
     """Start a replay of the core that the test steps itself."""
@@ -120,6 +122,34 @@ def test_limit_of_a_whole_chunk_is_none(data, policy):
         for name, limit in ((policy, 0), (policy, whole), (policy, whole + 999), ("whole_block", 0))
     ]
     assert all(row == rows[0] for row in rows)
+
+
+def misaligned(trace, **params):
+    """Return the headers at the end that do not stand at a multiple of a pointer."""
+    blocks = px.replay_code(trace, **params).blocks
+    return [row["offset"] for row in blocks if row["offset"] % params["pointer_bytes"]]
+
+
+@given(data=st.data(), policy=st.sampled_from(("whole_block", "scan", "partition", "byte_limit")))
+def test_headers_are_aligned(data, policy):
+    """Property 6: where chunk, limit, smallest payload and header are multiples of a pointer."""
+    trace, params = data.draw(cases(policy, sound=True))
+    pointer = params["pointer_bytes"]
+    header, least = (-(-params[name] // pointer) * pointer for name in HEADER_AND_LEAST)
+    limit = params["byte_limit"] and header + 2 * least + params["byte_limit"] // pointer * pointer
+    chunk = (params["chunk_bytes"] + 2 * header + least) // 64 * 64 + 64
+    params |= {"header_bytes": header, "min_payload_bytes": least, "byte_limit": limit}
+    params |= {"chunk_bytes": chunk, "page_bytes": 64}
+    assert misaligned(trace, **params) == []
+
+
+def test_halving_misaligns_headers():
+    """Half of a sum of multiples need not be one: comment 17's attachment breaks property 6."""
+    trace = px.synthesize_code(200, seed=1)
+    params = {"header_bytes": 20, "pointer_bytes": 4, "chunk_bytes": 4096 + 60, "page_bytes": 4}
+    params["byte_limit"] = 4090 // 4 * 4
+    assert misaligned(trace, policy="halving", **params)
+    assert not misaligned(trace, policy="byte_limit", **params)
 
 
 @given(data=st.data(), policy=st.sampled_from(CODE_POLICIES))
