@@ -96,6 +96,16 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def scanner(temp: Path) -> Callable[..., int]:
+    """The function that only reads the columns of a trace."""
+    library = temp / "scan.so"
+    compile_c(library, HERE / "scan.c", flags=("-shared", "-fPIC"))
+    scan: Callable[..., int] = ctypes.CDLL(str(library)).scan
+    scan.restype = ctypes.c_uint64
+    scan.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_size_t]
+    return scan
+
+
 def replay_once(trace: px.Trace, thresholds: list[int] | None, policy: str = "byte_cut") -> None:
     values = {p.name: p.default for p in PARAMETERS} | {"policy": policy}
     _start(trace, values, thresholds).step(len(trace))
@@ -103,11 +113,7 @@ def replay_once(trace: px.Trace, thresholds: list[int] | None, policy: str = "by
 
 def replay(temp: Path, events: int, shared: Path | None) -> None:
     """Events per second, the cost of the whole curve, and the limit."""
-    library = temp / "scan.so"
-    compile_c(library, HERE / "scan.c", flags=("-shared", "-fPIC"))
-    scan = ctypes.CDLL(str(library)).scan
-    scan.restype = ctypes.c_uint64
-    scan.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_size_t]
+    scan = scanner(temp)
     traces = {
         f"synthetic {name}": px.synthesize(events, seed=1, lifetimes=name)
         for name in ("exponential", "stack", "phases")
@@ -142,17 +148,44 @@ def code_once(trace: px.Trace, policy: str, **params: object) -> None:
     code_heap._start(trace, values).step(len(trace))
 
 
+def code_pair(temp: Path) -> None:
+    """Pairs of alloc and free of the live code heap against asmjit's JitAllocator."""
+    shim = temp / "code_pair_asmjit.o"
+    built = subprocess.run(
+        ["c++", "-O2", "-c", HERE / "code_pair_asmjit.cpp", "-o", shim],
+        capture_output=True,
+        check=False,
+    )
+    if built.returncode:
+        print("asmjit: not installed, or no C++ compiler\n")
+        return
+    program = temp / "code_pair"
+    objects = [HERE / "code_pair.c", shim, *sorted(CORE.glob("*.c"))]
+    command = ["cc", "-std=c11", "-O2", "-o", program, *objects, "-lasmjit", "-lstdc++"]
+    subprocess.run(command, check=True)
+    runs: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(3):
+        output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+        for line in output.splitlines():
+            pattern, theirs, ours = line.split()
+            runs.setdefault(pattern, []).append((float(theirs), float(ours)))
+    print(
+        "an alloc+free pair of code memory: asmjit's time / the code heap's (the more the better)"
+    )
+    for pattern, rows in runs.items():
+        theirs, ours = (statistics.median(column) for column in zip(*rows, strict=True))
+        print(f"  {pattern:8} {theirs:8.1f} ns {ours:8.1f} ns {theirs / ours:6.2f}x")
+    print()
+
+
 def code(temp: Path) -> None:
     """Events per second under each policy of the code heap, and the limit.
 
     The second table is the cost of a free list's length: methods of which half are unloaded again,
     so that free blocks grow with the trace. What searches a list slows down with it.
     """
-    library = temp / "scan.so"
-    compile_c(library, HERE / "scan.c", flags=("-shared", "-fPIC"))
-    scan = ctypes.CDLL(str(library)).scan
-    scan.restype = ctypes.c_uint64
-    scan.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_size_t]
+    code_pair(temp)
+    scan = scanner(temp)
     slow = ("scan", "best_fit", "first_fit", "bitmap", "pack")
     policies = [p for p in code_heap.CODE_POLICIES if p not in slow]
     trace = px.synthesize_code(33_333, seed=1)

@@ -4,12 +4,19 @@
 #define LIST 0
 #define WILDERNESS 511 /* the bin of blocks that no request has cut yet */
 
+static uint64_t round_up(uint64_t n, uint64_t granule)
+{
+    /* Nearly always a power of two, and a division costs as much as the rest of an alloc. */
+    if ((granule & (granule - 1)) == 0) {
+        return (n + granule - 1) & ~(granule - 1);
+    }
+    return (n + granule - 1) / granule * granule;
+}
+
 static uint64_t rounded(const ax_codeheap *heap, uint64_t size_bytes)
 {
-    const uint64_t granule = heap->params.granule_bytes;
-    uint64_t wanted = (size_bytes + (size_bytes == 0) + granule - 1) / granule * granule;
     const uint64_t least = heap->params.min_payload_bytes;
-    return wanted < least ? (least + granule - 1) / granule * granule : wanted;
+    return round_up(size_bytes > least ? size_bytes : least, heap->params.granule_bytes);
 }
 
 static uint64_t least(const ax_codeheap *heap)
