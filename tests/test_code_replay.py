@@ -4,7 +4,7 @@ import contextlib
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyallocx as px
@@ -91,7 +91,6 @@ def assert_rows_agree(trace, params, replay, twin):
 
 @pytest.mark.parametrize("policy", CODE_POLICIES)
 @given(data=st.data())
-@settings(max_examples=40)
 def test_all_ways_agree(policy, data):
     """Any trace, any parameters with which the policy is right: never an error, always the same."""
     trace, params = data.draw(cases(policy, sound=True))

@@ -4,6 +4,7 @@
 #include "codepolicy.h"
 
 #define LIST 0
+#define WHOLE UINT64_MAX
 
 static uint64_t least(const ax_codeheap *heap)
 {
@@ -87,8 +88,8 @@ static int alloc_scan(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 }
 
 /* Takes the high `consume` bytes of the newest listed block; the low rest keeps its place, whatever
- * is left of it: what a policy's arithmetic gets wrong is for the check to find. 0: the whole
- * block. */
+ * is left of it: what a policy's arithmetic gets wrong (a block of no bytes, too) is for the check
+ * to find. */
 static int take(ax_codeheap *heap, uint64_t consume, uint32_t *block)
 {
     uint32_t head = heap->bin_head[LIST];
@@ -99,7 +100,7 @@ static int take(ax_codeheap *heap, uint64_t consume, uint32_t *block)
     if (status != AX_OK) {
         return status;
     }
-    if (consume == 0) {
+    if (consume == WHOLE) {
         ax_code_unlink(heap, head);
         *block = head;
     } else {
@@ -113,7 +114,7 @@ static int take(ax_codeheap *heap, uint64_t consume, uint32_t *block)
 static int alloc_whole(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
     (void)size_bytes;
-    return heap->bin_head[LIST] == AX_NO_BLOCK ? AX_CODE_AGAIN : take(heap, 0, block);
+    return heap->bin_head[LIST] == AX_NO_BLOCK ? AX_CODE_AGAIN : take(heap, WHOLE, block);
 }
 
 /* V7, what landed: exactly the limit, or, where the rest would be too small, a tiny block. */
@@ -127,7 +128,7 @@ static int alloc_byte_limit(ax_codeheap *heap, uint64_t size_bytes, uint32_t *bl
     }
     uint64_t payload = ax_block_payload(heap, heap->bin_head[LIST]);
     if (limit == 0 || payload <= limit) {
-        return take(heap, 0, block);
+        return take(heap, WHOLE, block);
     }
     int fits = payload >= limit + 2 * header + least(heap);
     return take(heap, header + (fits ? limit : least(heap)), block);
@@ -144,7 +145,7 @@ static int alloc_halving(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block
     }
     uint64_t payload = ax_block_payload(heap, heap->bin_head[LIST]);
     if (limit == 0 || payload <= limit) {
-        return take(heap, 0, block);
+        return take(heap, WHOLE, block);
     }
     uint64_t consume = limit + header;
     if (payload < consume + least(heap)) {

@@ -385,6 +385,19 @@ static void test_vmas(void)
     }
 }
 
+/* Half of one byte is none, and not the whole block. */
+static void test_half_of_nothing(void)
+{
+    ax_code_params params = small(AX_CODE_HALVING, 1);
+    params.header_bytes = 0;
+    params.page_bytes = 1;
+    params.chunk_bytes = 32;
+    start(params);
+    uint32_t block = take(0);
+    CHECK(ax_block_payload(&f.heap, block) == 0 && f.heap.counters.splits == 1);
+    finish();
+}
+
 /* A sweep searches the list for each block that goes; where all of them go nobody does. */
 static void test_reset_searches_nothing(void)
 {
@@ -559,6 +572,7 @@ int main(void)
     test_refused_flush();
     test_rest_that_is_not_listed();
     test_vmas();
+    test_half_of_nothing();
     test_reset_searches_nothing();
     test_wrong_blocks();
     test_parameters();
