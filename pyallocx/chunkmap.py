@@ -171,6 +171,10 @@ def _columns(chunk: _Chunk, unit: int) -> list[int]:
     count = -(-chunk.chunk_bytes // unit)
     bytes_of = np.zeros((len(_KINDS), count))
     for kind, start, end in chunk.spans:
+        # In a heap that a wrong policy broke, a block may leave its chunk or end before it starts.
+        start, end = max(start, 0), min(end, chunk.chunk_bytes)
+        if start >= end:
+            continue
         first, last = start // unit, (end - 1) // unit
         bytes_of[kind, first : last + 1] += unit
         bytes_of[kind, first] -= start - first * unit

@@ -297,7 +297,7 @@ def replay_code(
     MemoryError
         If the system refused.
     TraceError
-        If an event breaks the rules of a trace.
+        If an event breaks the rules of a trace, or a method has more than 256 MiB.
 
     Examples
     --------

@@ -235,3 +235,14 @@ def test_picture_refuses_nonsense():
         px.chunk_map({"a": heap((64, "full"))}, ax=Figure().add_subplot())
     with pytest.raises(ValueError, match="most is 0"):
         px.chunk_map(heap((64, "full")), most=0)
+
+
+@pytest.mark.parametrize("policy", ["byte_limit", "halving", "halving_payload"])
+@pytest.mark.parametrize("min_hole", ["H+M", "max(M,2H)"])
+@pytest.mark.parametrize("byte_limit", [50, 60, 90, 100])
+def test_every_broken_heap_has_a_text(policy, min_hole, byte_limit):
+    heap = px.replay_code(
+        px.synthesize_code(300).head(400), policy=policy, header_bytes=40, byte_limit=byte_limit,
+        min_hole=min_hole, chunk_bytes=8192, on_corruption="keep",
+    )  # fmt: skip
+    assert "one character is" in px.chunk_map_text(heap)

@@ -264,3 +264,12 @@ def test_replay_is_not_finished():
     replay.step(3)
     with pytest.raises(RuntimeError, match="not finished"):
         replay.row()
+
+
+@pytest.mark.parametrize("policy", CODE_POLICIES)
+def test_a_size_that_no_method_has_is_named(policy):
+    trace = px.Trace([0, 0], [0, 1], [100, 2**28 + 1])
+    with pytest.raises(
+        px.TraceError, match=r"event 1: no chunk holds a method of this size .*268435457"
+    ):
+        px.replay_code(trace, policy=policy)

@@ -5,6 +5,9 @@
 
 #include "codepolicy.h"
 
+/* No compiler makes more, and a design without sizes would fill memory with its blocks. */
+#define LARGEST_METHOD (UINT64_C(1) << 28)
+
 static uint64_t table_bytes(uint64_t count, uint64_t item_bytes)
 {
     uint64_t page = ax_page_bytes();
@@ -169,6 +172,10 @@ static int one_event(ax_code_replay *r, size_t i)
     }
     uint64_t after = 0;
     int status = AX_OK;
+    if (op != AX_OP_FREE && r->trace.size_bytes[i] > LARGEST_METHOD) {
+        return ax_fail(&r->detail, AX_ERR_EVENT_SIZE, "no chunk holds a method of this size",
+                       r->trace.size_bytes[i], 0, LARGEST_METHOD, i);
+    }
     if (op != AX_OP_FREE) {
         status = compile(r, r->trace.size_bytes[i], &after);
     }

@@ -41,6 +41,8 @@ const char *ax_status_text(int status)
         return "arena does not own the object";
     case AX_ERR_EVENT_TIME:
         return "time runs backwards";
+    case AX_ERR_EVENT_SIZE:
+        return "size out of range";
     case AX_ERR_SYNTAX:
         return "line is not of the format";
     case AX_ERR_STATE:

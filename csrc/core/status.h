@@ -40,7 +40,8 @@ enum ax_status {
     AX_ERR_EVENT_TIME = -18,   /* trace: a time before the event before it */
     AX_ERR_SYNTAX = -19,       /* reader: a line that the format does not allow */
     AX_ERR_STATE = -20,        /* a call that the object's state does not allow */
-    AX_ERR_SEALED = -21 /* code: a block that is sealed, or is not, where the other is asked */
+    AX_ERR_SEALED = -21,    /* code: a block that is sealed, or is not, where the other is asked */
+    AX_ERR_EVENT_SIZE = -22 /* trace: a size that nothing of the kind can have */
 };
 
 typedef struct ax_detail {

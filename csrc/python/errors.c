@@ -18,7 +18,8 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
 
     switch (status) {
     case AX_ERR_NOMEM:
-        return d->what ? PyErr_Format(PyExc_MemoryError, "%s", what) : PyErr_NoMemory();
+        PyErr_SetString(PyExc_MemoryError, d->what ? what : "the backing refused memory");
+        return NULL;
     case AX_ERR_RANGE:
         return PyErr_Format(PyExc_ValueError, "%s is %llu, allowed is %llu to %llu", what,
                             (unsigned long long)d->value, (unsigned long long)d->low,
@@ -58,6 +59,7 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
     case AX_ERR_EVENT_DEAD:
     case AX_ERR_EVENT_ARENA:
     case AX_ERR_EVENT_TIME:
+    case AX_ERR_EVENT_SIZE:
         if (d->low > d->high) {
             return PyErr_Format(state->TraceError, "event %llu: %s (found %llu)",
                                 (unsigned long long)d->where, what, (unsigned long long)d->value);
