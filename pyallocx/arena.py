@@ -8,13 +8,13 @@ tells how); the tests hold the two equal, counter by counter.
 from __future__ import annotations
 
 import math
-import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pyallocx import _core
+from pyallocx._systems import drive, one_of, validated, whole
 from pyallocx.answer import baseline, cell_name, explain, parameters_of
 from pyallocx.sweep import Cell, Control, Parameter
 from pyallocx.table import SweepResult
@@ -29,37 +29,6 @@ POLICIES: tuple[str, ...] = _core.ARENA_POLICIES
 _U64_MAX = 2**64 - 1
 _U32_MAX = 2**32 - 1
 _ARENA_BY = ("one", "thread", "arena")
-# Events of the first slice; later ones are fitted to the time a slice may take, so that a bar moves
-# and Ctrl-C is heard however slow a policy is.
-_SLICE_EVENTS = 1 << 16
-_SLICE_SECONDS = 0.05
-
-
-def _whole(low: int, high: int, *, infinite: bool = False) -> Callable[[object], object]:
-    """Return a check for whole numbers of a range, and infinity where that is allowed."""
-
-    def check(value: object) -> object:
-        if infinite and isinstance(value, float) and value == math.inf:
-            return math.inf
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{value!r} is not a whole number{' or inf' if infinite else ''}")
-        if not low <= value <= high:
-            end = f"{high}, or inf" if infinite else f"{high}"
-            raise ValueError(f"{value} is out of range, allowed is {low} to {end}")
-        return value
-
-    return check
-
-
-def _one_of(*allowed: int) -> Callable[[object], object]:
-    def check(value: object) -> object:
-        if isinstance(value, bool) or value not in allowed:
-            raise ValueError(f"{value!r} is not one of {', '.join(map(str, allowed))}")
-        return value
-
-    return check
 
 
 PARAMETERS: tuple[Parameter, ...] = (
@@ -71,105 +40,105 @@ PARAMETERS: tuple[Parameter, ...] = (
         2048,
         parse_bytes,
         "byte_cut: largest buffer kept by an empty list, header included; 0 none, inf all",
-        check=_whole(0, _U64_MAX - 1, infinite=True),
+        check=whole(0, _U64_MAX - 1, infinite=True),
     ),
     Parameter(
         "retain_capacity",
         500,
         parse_count,
         "capacity_cut: largest buffer kept, in entries",
-        check=_whole(0, _U32_MAX),
+        check=whole(0, _U32_MAX),
     ),
     Parameter(
         "window_episodes",
         4,
         parse_count,
         "peak_window: episodes whose peaks are remembered",
-        check=_whole(1, 64),
+        check=whole(1, 64),
     ),
     Parameter(
         "padding_entries",
         0,
         parse_count,
         "peak_window: entries kept beyond the highest remembered peak",
-        check=_whole(0, _U32_MAX),
+        check=whole(0, _U32_MAX),
     ),
     Parameter(
         "tick_operations",
         1000,
         parse_count,
         "low_water: operations between two looks at unused capacity",
-        check=_whole(1, _U64_MAX),
+        check=whole(1, _U64_MAX),
     ),
     Parameter(
         "idle_operations",
         1000,
         parse_count,
         "age: operations after which an empty list gives its buffer back",
-        check=_whole(0, _U64_MAX),
+        check=whole(0, _U64_MAX),
     ),
     Parameter(
         "budget_bytes",
         65536,
         parse_bytes,
         "budget: all buffers of empty lists together",
-        check=_whole(0, _U64_MAX - 1, infinite=True),
+        check=whole(0, _U64_MAX - 1, infinite=True),
     ),
     Parameter(
         "recycle_below_bytes",
         400,
         parse_bytes,
         "intrusive: objects of this size and more are never reused",
-        check=_whole(0, _U64_MAX - 1, infinite=True),
+        check=whole(0, _U64_MAX - 1, infinite=True),
     ),
     Parameter(
         "chunk_bytes",
         8192,
         parse_bytes,
         "size of a chunk, header included",
-        check=_whole(16, 1 << 40),
+        check=whole(16, 1 << 40),
     ),
     Parameter(
         "chunk_header_bytes",
         24,
         parse_bytes,
         "header at the start of each chunk (Firefox: 24, later 32)",
-        check=_whole(0, 4096),
+        check=whole(0, 4096),
     ),
     Parameter(
         "alignment_bytes",
         8,
         parse_bytes,
         "object sizes are rounded up to this: 4, 8 or 16",
-        check=_one_of(4, 8, 16),
+        check=one_of(4, 8, 16),
     ),
     Parameter(
         "list_header_bytes",
         8,
         parse_bytes,
         "header of a free list's buffer",
-        check=_whole(0, 64),
+        check=whole(0, 64),
     ),
     Parameter(
         "pointer_bytes",
         8,
         parse_bytes,
         "width of a list entry: 4 or 8",
-        check=_one_of(4, 8),
+        check=one_of(4, 8),
     ),
     Parameter(
         "large_capacity",
         500,
         parse_count,
         "pops from a buffer of more entries are counted in pops_large",
-        check=_whole(0, _U32_MAX),
+        check=whole(0, _U32_MAX),
     ),
     Parameter(
         "max_object_bytes",
         "auto",
         lambda text: text if text == "auto" else parse_bytes(text),
         "larger requests bypass the arena; auto: the payload of a chunk",
-        check=lambda value: "auto" if value in (None, "auto") else _whole(1, 1 << 40)(value),
+        check=lambda value: "auto" if value in (None, "auto") else whole(1, 1 << 40)(value),
     ),
     Parameter(
         "arena_by",
@@ -180,7 +149,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
 )
 
-_FAIL_AT = Parameter("fail_at", 0, parse_count, "call to fail", check=_whole(0, _U64_MAX))
+_FAIL_AT = Parameter("fail_at", 0, parse_count, "call to fail", check=whole(0, _U64_MAX))
 # Parameters that mean nothing to live memory.
 _REPLAY_ONLY = ("max_object_bytes", "arena_by")
 # What each policy looks at; a cell's other policy parameters cannot change its result.
@@ -213,11 +182,8 @@ def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _validated(given: Mapping[str, object], *, live: bool) -> dict[str, Any]:
-    known = {p.name: p for p in PARAMETERS if not (live and p.name in _REPLAY_ONLY)}
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise TypeError(f"arena has no parameter {unknown[0]!r}; it has: {', '.join(known)}")
-    return {name: known[name].validate(value) for name, value in given.items()}
+    known = [p for p in PARAMETERS if not (live and p.name in _REPLAY_ONLY)]
+    return validated("arena", known, given)
 
 
 @dataclass(frozen=True)
@@ -236,6 +202,13 @@ class ArenaReplay:
 
     row: dict[str, Any]
     free_lists: list[dict[str, int]]
+
+    def __repr__(self) -> str:
+        """Say what it is about; the numbers are in `row` and `free_lists`."""
+        return (
+            f"<ArenaReplay {self.row['pops']} pops, {self.row['list_calls']} list calls, "
+            f"{len(self.free_lists)} free lists>"
+        )
 
 
 def _start(
@@ -272,20 +245,6 @@ def _start(
         modelled=modelled,
         fail_at=fail_at,
     )
-
-
-def _drive(replay: _core.ArenaReplay, events: int, control: Control | None) -> None:
-    left, slice_events = events, _SLICE_EVENTS
-    while left:
-        started = time.perf_counter()
-        before, left = left, replay.step(slice_events)
-        if time.perf_counter() - started < _SLICE_SECONDS:
-            slice_events *= 2
-        elif slice_events > 1:
-            slice_events //= 2
-        if control is not None:
-            control.advance(before - left)
-            control.check()
 
 
 def _finish(row: dict[str, Any], retain_bytes: object) -> dict[str, Any]:
@@ -339,7 +298,7 @@ def replay_arena(
     call = _FAIL_AT.validate(fail_at)
     assert isinstance(call, int)
     replay = _start(trace, values, None, modelled=modelled, fail_at=call)
-    _drive(replay, len(trace), None)
+    drive(replay, len(trace), None)
     replay.check()
     (row,) = replay.rows()
     return ArenaReplay(_finish(row, _retained(values)), replay.free_lists())
@@ -496,7 +455,7 @@ class ArenaSystem:
         first = cells[0]
         if first["policy"] not in _CUTS:
             replay = _start(trace, first, None)
-            _drive(replay, len(trace), control)
+            drive(replay, len(trace), control)
             row = replay.rows()[0]
             return [_finish(dict(row), _retained(cell)) for cell in cells]
         cuts = [_retained(cell) for cell in cells]
@@ -508,7 +467,7 @@ class ArenaSystem:
         ]
         thresholds = sorted({0, *exact})
         replay = _start(trace, first, thresholds)
-        _drive(replay, len(trace), control)
+        drive(replay, len(trace), control)
         rows = dict(zip(thresholds, replay.rows(), strict=True))
         return [_finish(dict(rows[e]), cut) for e, cut in zip(exact, cuts, strict=True)]
 

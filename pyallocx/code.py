@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pyallocx import _core
+from pyallocx._systems import drive, validated, whole
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.sweep import Cell, Control, Parameter
 from pyallocx.trace import Trace
@@ -46,26 +47,6 @@ WX_MODES = ("flip", "dual", "rwx", "per_thread")
 
 _U64_MAX = 2**64 - 1
 _OWN = 2**32 - 1
-_SLICE_EVENTS = 1 << 18
-
-
-def _whole(
-    low: int, high: int, *, own: bool = False, infinite: bool = False
-) -> Callable[[object], object]:
-    def check(value: object) -> object:
-        if own and value is None:
-            return None
-        if infinite and value == math.inf:
-            return math.inf
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{value!r} is not a whole number")
-        if not low <= value <= high:
-            raise ValueError(f"{value} is out of range, allowed is {low} to {high}")
-        return value
-
-    return check
 
 
 PARAMETERS: tuple[Parameter, ...] = (
@@ -75,14 +56,14 @@ PARAMETERS: tuple[Parameter, ...] = (
         65536,
         parse_bytes,
         "what is asked of the system at a time, a multiple of the page",
-        check=_whole(1, 1 << 32),
+        check=whole(1, 1 << 32),
     ),
     Parameter(
         "byte_limit",
         0,
         parse_bytes,
         "byte_limit, halving: largest payload that alloc returns; 0 none",
-        check=_whole(0, 1 << 32),
+        check=whole(0, 1 << 32),
     ),
     Parameter(
         "min_hole",
@@ -103,77 +84,77 @@ PARAMETERS: tuple[Parameter, ...] = (
         None,
         parse_bytes,
         "in-band header of a block (16, 20, 32, 40); default: the design's own, 40 in history",
-        check=_whole(0, 4096, own=True),
+        check=whole(0, 4096, missing=True),
     ),
     Parameter(
         "min_payload_bytes",
         32,
         parse_bytes,
         "smallest payload of a block",
-        check=_whole(1, 65536),
+        check=whole(1, 65536),
     ),
     Parameter(
-        "pointer_bytes", 8, parse_bytes, "4 or 8: headers are aligned to it", check=_whole(4, 8)
+        "pointer_bytes", 8, parse_bytes, "4 or 8: headers are aligned to it", check=whole(4, 8)
     ),
     Parameter(
         "granule_bytes",
         None,
         parse_bytes,
         "sized designs round requests up to this; default: the design's own",
-        check=_whole(1, 65536, own=True),
+        check=whole(1, 65536, missing=True),
     ),
     Parameter(
         "min_rest_bytes",
         None,
         parse_bytes,
         "first_fit, best_fit, segregated: smaller rests stay with the block; default: the design's",
-        check=_whole(0, 1 << 31, own=True),
+        check=whole(0, 1 << 31, missing=True),
     ),
-    Parameter("page_bytes", 4096, parse_bytes, "page of the system", check=_whole(1, 1 << 30)),
+    Parameter("page_bytes", 4096, parse_bytes, "page of the system", check=whole(1, 1 << 30)),
     Parameter(
-        "partitions", 16, parse_count, "partition: pieces of one request", check=_whole(1, 65536)
+        "partitions", 16, parse_count, "partition: pieces of one request", check=whole(1, 65536)
     ),
     Parameter(
         "max_code_bytes",
         2 << 20,
         parse_bytes,
         "bump: everything is flushed beyond this",
-        check=_whole(1, 1 << 40),
+        check=whole(1, 1 << 40),
     ),
     Parameter(
         "reach_bytes",
         0,
         parse_bytes,
         "how far a jump reaches; blocks beyond it are counted; 0 any distance",
-        check=_whole(0, 1 << 48),
+        check=whole(0, 1 << 48),
     ),
     Parameter(
         "keep_bytes",
         math.inf,
         parse_bytes,
         "empty chunks kept, together: 0 none, one chunk's size one, inf all",
-        check=_whole(0, _U64_MAX - 1, infinite=True),
+        check=whole(0, _U64_MAX - 1, infinite=True),
     ),
     Parameter(
         "keep_operations",
         0,
         parse_count,
         "give an empty chunk back after so many operations; 0 never by age",
-        check=_whole(0, _U64_MAX),
+        check=whole(0, _U64_MAX),
     ),
     Parameter(
         "jump_bytes",
         8,
         parse_bytes,
         "historical: room for the jump from one block to the next",
-        check=_whole(0, 4096),
+        check=whole(0, 4096),
     ),
     Parameter(
         "hot_methods",
         256,
         parse_count,
         "hot_pages: how many of the most recent methods are looked at",
-        check=_whole(0, 1 << 20),
+        check=whole(0, 1 << 20),
     ),
 )
 
@@ -198,11 +179,8 @@ def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
 
 def _validated(given: Mapping[str, object], *, live: bool) -> dict[str, Any]:
     hidden = (*_REPLAY_ONLY, *_HISTORICAL_ONLY) if live else ()
-    known = {p.name: p for p in PARAMETERS if p.name not in hidden}
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise TypeError(f"code heap has no parameter {unknown[0]!r}; it has: {', '.join(known)}")
-    return {name: known[name].validate(value) for name, value in given.items()}
+    known = [p for p in PARAMETERS if p.name not in hidden]
+    return validated("code heap", known, given)
 
 
 @dataclass(frozen=True)
@@ -227,6 +205,15 @@ class CodeReplay:
     blocks: list[dict[str, int]]
     broken: str | None = None
 
+    def __repr__(self) -> str:
+        """Say what it is about; the numbers are in `row`, the blocks make thousands of lines."""
+        if self.broken is not None:
+            return f"<CodeReplay broken: {self.broken}; {len(self.blocks)} blocks>"
+        return (
+            f"<CodeReplay {self.row['methods']} methods, {self.row['system_calls']} system calls, "
+            f"{len(self.blocks)} blocks in {self.row['chunks_end']} chunks>"
+        )
+
 
 def _start(
     trace: Trace, values: Mapping[str, Any], *, modelled: bool = True, fail_at: int = 0
@@ -242,15 +229,6 @@ def _start(
         modelled=modelled,
         fail_at=fail_at,
     )
-
-
-def _drive(replay: _core.CodeReplay, events: int, control: Control | None) -> None:
-    left = events
-    while left:
-        before, left = left, replay.step(_SLICE_EVENTS)
-        if control is not None:
-            control.advance(before - left)
-            control.check()
 
 
 def _finish(row: dict[str, Any]) -> dict[str, Any]:
@@ -311,7 +289,7 @@ def replay_code(
     values = {p.name: p.default for p in PARAMETERS} | _validated(params, live=False)
     replay = _start(trace, values, modelled=modelled, fail_at=fail_at)
     try:
-        _drive(replay, len(trace), None)
+        drive(replay, len(trace), None)
         replay.check()
     except _core.CorruptionError as broken:
         if on_corruption == "raise":
@@ -435,7 +413,7 @@ class CodeSystem:
     def run(self, trace: Trace, cells: Sequence[Cell], control: Control) -> list[object]:
         """Replay one group."""
         replay = _start(trace, cells[0])
-        _drive(replay, len(trace), control)
+        drive(replay, len(trace), control)
         replay.check()
         row = _finish(replay.row())
         return [dict(row) for _ in cells]
@@ -478,7 +456,7 @@ class CodeWriter:
         self._writing = False
         try:
             self._heap.seal(self._block)
-        except _core.InvalidFree:
+        except (ValueError, MemoryError):  # InvalidFree is a ValueError
             if error is None:  # else what went wrong first is what matters
                 raise
 
@@ -596,6 +574,9 @@ class CodeHeap(_core.CodeHeap):
 
     def writing(self, block: _core.Block) -> CodeWriter:
         """Write to a block, which is open inside a ``with`` and sealed after it.
+
+        It is sealed after an exception, too: with ``wx="flip"`` its neighbours cannot run before.
+        Free a block that is half written.
 
         It gives a writer and not a view of the memory: somebody could keep a view, and with
         ``wx="flip"`` a write through it after the seal would end the process.

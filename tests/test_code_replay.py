@@ -273,3 +273,14 @@ def test_a_size_that_no_method_has_is_named(policy):
         px.TraceError, match=r"event 1: no chunk holds a method of this size .*268435457"
     ):
         px.replay_code(trace, policy=policy)
+
+
+def test_repr_is_short():
+    trace = px.synthesize_code(100)
+    assert repr(px.replay_code(trace)).startswith("<CodeReplay 200 methods, ")
+    assert len(repr(px.replay_arena(trace))) < 100
+    broken = px.replay_code(
+        px.synthesize_code(300), policy="halving", header_bytes=40, byte_limit=100,
+        min_hole="H+M", chunk_bytes=8192, on_corruption="keep",
+    )  # fmt: skip
+    assert "broken" in repr(broken)

@@ -702,3 +702,17 @@ def test_command_line_has_a_trace_of_its_own(capsys):
     name, trace = CodeSystem().default_trace()
     assert len(trace) > 1000
     assert "synthesize_code" in name
+
+
+def test_writing_lets_the_users_exception_through():
+    heap = px.CodeHeap()
+
+    def fails_after(step):
+        block = heap.alloc(64)
+        with heap.writing(block):
+            step(block)
+            raise KeyError("mine")
+
+    for step in (heap.free, heap.seal, lambda _: heap.close()):
+        with pytest.raises(KeyError, match="mine"):
+            fails_after(step)
