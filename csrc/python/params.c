@@ -113,6 +113,18 @@ int axpy_code_params(PyObject *dict, ax_code_params *params)
                             "code heap", params);
 }
 
+PyObject *axpy_names(const char *(*name)(uint32_t), uint32_t count)
+{
+    PyObject *names = PyTuple_New((Py_ssize_t)count);
+    for (uint32_t i = 0; names && i < count; i++) {
+        PyObject *text = PyUnicode_FromString(name(i));
+        if (!text || PyTuple_SetItem(names, (Py_ssize_t)i, text) < 0) {
+            Py_CLEAR(names);
+        }
+    }
+    return names;
+}
+
 static int put(PyObject *dict, const char *name, PyObject *value)
 {
     int result = value ? PyDict_SetItemString(dict, name, value) : -1;

@@ -26,6 +26,9 @@ int axpy_params_read(PyObject *dict, const axpy_field *fields, size_t count, con
 int axpy_arena_params(PyObject *dict, ax_arena_params *params);
 int axpy_code_params(PyObject *dict, ax_code_params *params);
 
+/* A tuple of the texts that `name` gives for 0 .. count - 1. */
+PyObject *axpy_names(const char *(*name)(uint32_t), uint32_t count);
+
 /* dict[name] = value; 0 or -1. */
 int axpy_put_u64(PyObject *dict, const char *name, uint64_t value);
 int axpy_put_i64(PyObject *dict, const char *name, int64_t value);

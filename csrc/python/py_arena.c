@@ -654,18 +654,6 @@ static PyType_Spec handle_spec = {
     .slots = handle_slots,
 };
 
-static PyObject *policy_names(void)
-{
-    PyObject *names = PyTuple_New(AX_POLICIES);
-    for (uint32_t i = 0; names && i < AX_POLICIES; i++) {
-        PyObject *name = PyUnicode_FromString(ax_policy_name(i));
-        if (!name || PyTuple_SetItem(names, (Py_ssize_t)i, name) < 0) {
-            Py_CLEAR(names);
-        }
-    }
-    return names;
-}
-
 static PyObject *ladder(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"list_header_bytes", "pointer_bytes", NULL};
@@ -708,7 +696,7 @@ int axpy_arena_init(PyObject *module, module_state *state)
         PyModule_AddObjectRef(module, "Handle", state->Handle_type) < 0) {
         return -1;
     }
-    PyObject *names = policy_names();
+    PyObject *names = axpy_names(ax_policy_name, AX_POLICIES);
     int failed = !names || PyModule_AddObjectRef(module, "ARENA_POLICIES", names) < 0;
     Py_XDECREF(names);
     return failed ? -1 : PyModule_AddFunctions(module, arena_functions);

@@ -1,6 +1,7 @@
 /* CodeBlocks: a code heap on modelled pages, driven call by call. For tests and explanations: what
  * a replay never does (holes in the middle of a block, frees of single blocks) can be done here. */
 #include "code.h"
+#include "live.h"
 
 #include <string.h>
 
@@ -46,13 +47,10 @@ PyObject *axpy_code_blocks(const ax_codeheap *heap)
 static void blocks_dealloc(PyObject *op)
 {
     CodeBlocksObject *self = (CodeBlocksObject *)op;
-    PyTypeObject *type = Py_TYPE(op);
     if (self->begun) {
         ax_codeheap_release(&self->heap);
     }
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(op);
-    Py_DECREF(type);
+    axpy_free_object(op);
 }
 
 static PyObject *blocks_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -62,8 +60,7 @@ static PyObject *blocks_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", names, &PyDict_Type, &params)) {
         return NULL;
     }
-    allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    CodeBlocksObject *self = (CodeBlocksObject *)make(type, 0);
+    CodeBlocksObject *self = (CodeBlocksObject *)axpy_make_object(type);
     if (!self) {
         return NULL;
     }

@@ -1,6 +1,7 @@
 /* CodeReplay: a trace of compiled methods driven through a code heap, a slice of events at a time.
  */
 #include "code.h"
+#include "live.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -19,16 +20,13 @@ typedef struct CodeReplayObject {
 static void replay_dealloc(PyObject *op)
 {
     CodeReplayObject *self = (CodeReplayObject *)op;
-    PyTypeObject *type = Py_TYPE(op);
     if (self->begun) {
         ax_code_replay_end(&self->replay);
     }
     for (int i = 0; i < AXPY_COLUMNS; i++) {
         axpy_column_release(&self->columns[i]);
     }
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(op);
-    Py_DECREF(type);
+    axpy_free_object(op);
 }
 
 static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -47,8 +45,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
                                      &hot_methods, &modelled, &fail_at)) {
         return NULL;
     }
-    allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    CodeReplayObject *self = (CodeReplayObject *)make(type, 0);
+    CodeReplayObject *self = (CodeReplayObject *)axpy_make_object(type);
     if (!self) {
         return NULL;
     }
@@ -97,7 +94,7 @@ static PyObject *replay_step(PyObject *op, PyObject *argument)
     ax_detail detail = {0};
     int status;
     Py_BEGIN_ALLOW_THREADS status = ax_code_replay_step(&self->replay, events, &left, &detail);
-    Py_END_ALLOW_THREADS atomic_store(&self->busy, 0);
+    Py_END_ALLOW_THREADS axpy_leave(&self->busy);
     return status == AX_OK ? PyLong_FromSize_t(left) : axpy_raise(self->state, status, &detail);
 }
 
@@ -162,7 +159,7 @@ static PyObject *replay_row(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     ax_code_row row;
     int status = ax_code_replay_row(&self->replay, &row);
-    atomic_store(&self->busy, 0);
+    axpy_leave(&self->busy);
     if (status == AX_ERR_STATE) {
         PyErr_SetString(PyExc_RuntimeError, "replay is not finished");
         return NULL;
@@ -178,7 +175,7 @@ static PyObject *replay_check(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     int status = ax_codeheap_check(&self->replay.heap, &detail);
-    atomic_store(&self->busy, 0);
+    axpy_leave(&self->busy);
     if (status != AX_OK) {
         return axpy_raise(self->state, status, &detail);
     }
@@ -192,7 +189,7 @@ static PyObject *replay_blocks(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     PyObject *rows = axpy_code_blocks(&self->replay.heap);
-    atomic_store(&self->busy, 0);
+    axpy_leave(&self->busy);
     return rows;
 }
 
@@ -222,24 +219,12 @@ static PyType_Spec replay_spec = {
     .slots = replay_slots,
 };
 
-static PyObject *policy_names(void)
-{
-    PyObject *names = PyTuple_New(AX_CODE_POLICIES);
-    for (uint32_t i = 0; names && i < AX_CODE_POLICIES; i++) {
-        PyObject *name = PyUnicode_FromString(ax_code_policy_name(i));
-        if (!name || PyTuple_SetItem(names, (Py_ssize_t)i, name) < 0) {
-            Py_CLEAR(names);
-        }
-    }
-    return names;
-}
-
 int axpy_code_init(PyObject *module, module_state *Py_UNUSED(state))
 {
     PyObject *type = PyType_FromModuleAndSpec(module, &replay_spec, NULL);
     int failed = !type || PyModule_AddObjectRef(module, "CodeReplay", type) < 0;
     Py_XDECREF(type);
-    PyObject *names = failed ? NULL : policy_names();
+    PyObject *names = failed ? NULL : axpy_names(ax_code_policy_name, AX_CODE_POLICIES);
     failed = failed || !names || PyModule_AddObjectRef(module, "CODE_POLICIES", names) < 0;
     Py_XDECREF(names);
     return failed ? -1 : axpy_code_blocks_init(module);

@@ -1,4 +1,5 @@
 /* ArenaReplay: a trace driven through arenas, a slice of events at a time. */
+#include "live.h"
 #include "params.h"
 
 #include <math.h>
@@ -19,16 +20,13 @@ typedef struct ReplayObject {
 static void replay_dealloc(PyObject *op)
 {
     ReplayObject *self = (ReplayObject *)op;
-    PyTypeObject *type = Py_TYPE(op);
     if (self->begun) {
         ax_replay_end(&self->replay);
     }
     for (int i = 0; i < AXPY_COLUMNS; i++) {
         axpy_column_release(&self->columns[i]);
     }
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(op);
-    Py_DECREF(type);
+    axpy_free_object(op);
 }
 
 /* A sequence of thresholds, strictly rising from 0. The caller frees it with PyMem_Free. */
@@ -89,8 +87,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return PyErr_Format(PyExc_ValueError, "arena_by is %d, allowed is 0 to %d", arena_by,
                             AX_ARENA_BYS - 1);
     }
-    allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    ReplayObject *self = (ReplayObject *)make(type, 0);
+    ReplayObject *self = (ReplayObject *)axpy_make_object(type);
     if (!self) {
         return NULL;
     }
@@ -154,7 +151,7 @@ static PyObject *replay_step(PyObject *op, PyObject *argument)
     ax_detail detail = {0};
     int status;
     Py_BEGIN_ALLOW_THREADS status = ax_replay_step(&self->replay, events, &left, &detail);
-    Py_END_ALLOW_THREADS atomic_store(&self->busy, 0);
+    Py_END_ALLOW_THREADS axpy_leave(&self->busy);
     if (status != AX_OK) {
         return axpy_raise(self->state, status, &detail);
     }
@@ -228,7 +225,7 @@ static PyObject *replay_rows(PyObject *op, PyObject *Py_UNUSED(ignored))
         }
         Py_XDECREF(dict);
     }
-    atomic_store(&self->busy, 0);
+    axpy_leave(&self->busy);
     return rows;
 }
 
@@ -239,7 +236,7 @@ static PyObject *replay_free_lists(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     PyObject *rows = axpy_list_rows(&self->replay.set, AX_NO_LIST);
-    atomic_store(&self->busy, 0);
+    axpy_leave(&self->busy);
     return rows;
 }
 
@@ -254,7 +251,7 @@ static PyObject *replay_check(PyObject *op, PyObject *Py_UNUSED(ignored))
     int status = self->replay.engine == AX_ENGINE_ARENA
                      ? ax_arenas_check(&self->replay.set, &detail)
                      : AX_OK;
-    atomic_store(&self->busy, 0);
+    axpy_leave(&self->busy);
     if (status != AX_OK) {
         return axpy_raise(self->state, status, &detail);
     }

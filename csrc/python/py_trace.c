@@ -3,7 +3,7 @@
  * All three are driven from Python in steps: one call does a bounded amount of work without the
  * GIL. An object that is inside a call refuses another one from another thread (RuntimeError).
  */
-#include "binding.h"
+#include "live.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -32,14 +32,6 @@ static void *alloc_object(PyTypeObject *type)
 {
     const allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     return alloc(type, 0);
-}
-
-static void free_object(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    const freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
 }
 
 /* Adds key: value and drops the value; -1 with an exception, also where value is NULL. */
@@ -92,7 +84,7 @@ static void column_dealloc(PyObject *op)
 {
     column_object *self = (column_object *)op;
     ax_grow_free(&self->books, &self->memory, &self->capacity, (size_t)self->itemsize);
-    free_object(op);
+    axpy_free_object(op);
 }
 
 static int column_getbuffer(PyObject *op, Py_buffer *view, int flags)
@@ -187,7 +179,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static void reader_dealloc(PyObject *op)
 {
     ax_reader_free(&((reader_object *)op)->reader);
-    free_object(op);
+    axpy_free_object(op);
 }
 
 static PyObject *reader_feed(PyObject *op, PyObject *source)
@@ -399,7 +391,7 @@ static void walk_dealloc(PyObject *op)
 {
     PyObject_GC_UnTrack(op);
     walk_release((walk_object *)op);
-    free_object(op);
+    axpy_free_object(op);
 }
 
 static PyObject *walk_new(PyTypeObject *type, PyObject *args, PyObject *kwargs, int summarises)
