@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pyallocx.sweep import Control, Parameter
+from pyallocx.units import parse_count
 
-__all__ = ["drive", "one_of", "validated", "whole"]
+__all__ = ["FAIL_AT", "drive", "one_of", "validated", "whole"]
 
 # Events of the first slice; later ones are fitted to the time that a slice may take, so that a bar
 # moves and Ctrl-C is heard however slow a policy is.
@@ -56,6 +57,10 @@ def whole(
         return value
 
     return check
+
+
+#: Which call of a replay to the system fails.
+FAIL_AT = Parameter("fail_at", 0, parse_count, "call to fail", check=whole(0, 2**64 - 1))
 
 
 def one_of(*allowed: int) -> Callable[[object], object]:

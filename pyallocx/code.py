@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pyallocx import _core
-from pyallocx._systems import drive, validated, whole
+from pyallocx._systems import FAIL_AT, drive, validated, whole
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.sweep import Cell, Control, Parameter
 from pyallocx.trace import Trace
@@ -62,7 +62,8 @@ PARAMETERS: tuple[Parameter, ...] = (
         "byte_limit",
         0,
         parse_bytes,
-        "byte_limit, halving: largest payload that alloc returns; 0 none",
+        "byte_limit, halving: largest payload that alloc returns; sized and live: what alloc() "
+        "without a size returns; 0 none",
         check=whole(0, 1 << 32),
     ),
     Parameter(
@@ -132,7 +133,14 @@ PARAMETERS: tuple[Parameter, ...] = (
         "keep_bytes",
         math.inf,
         parse_bytes,
-        "empty chunks kept, together: 0 none, one chunk's size one, inf all",
+        "bytes of empty chunks kept, together: 0 none, inf all",
+        check=whole(0, _U64_MAX - 1, infinite=True),
+    ),
+    Parameter(
+        "keep_chunks",
+        math.inf,
+        parse_count,
+        "empty chunks kept (bitmap: in each pool): 0 none, 1 as asmjit does, inf all",
         check=whole(0, _U64_MAX - 1, infinite=True),
     ),
     Parameter(
@@ -159,8 +167,6 @@ PARAMETERS: tuple[Parameter, ...] = (
 )
 
 _REPLAY_ONLY = ("jump_bytes", "hot_methods")
-# What only policies without sizes look at; the live heap has none of those.
-_HISTORICAL_ONLY = ("byte_limit", "min_hole", "partitions", "pointer_bytes")
 
 
 def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
@@ -178,7 +184,7 @@ def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _validated(given: Mapping[str, object], *, live: bool) -> dict[str, Any]:
-    hidden = (*_REPLAY_ONLY, *_HISTORICAL_ONLY) if live else ()
+    hidden = _REPLAY_ONLY if live else ()
     known = [p for p in PARAMETERS if p.name not in hidden]
     return validated("code heap", known, given)
 
@@ -274,6 +280,8 @@ def replay_code(
         ``"raise"``.
     MemoryError
         If the system refused.
+    ValueError
+        If a parameter or `fail_at` is out of range.
     TraceError
         If an event breaks the rules of a trace, or a method has more than 256 MiB.
 
@@ -287,7 +295,9 @@ def replay_code(
     if on_corruption not in ("raise", "keep"):
         raise ValueError(f"on_corruption is 'raise' or 'keep', not {on_corruption!r}")
     values = {p.name: p.default for p in PARAMETERS} | _validated(params, live=False)
-    replay = _start(trace, values, modelled=modelled, fail_at=fail_at)
+    call = FAIL_AT.validate(fail_at)
+    assert isinstance(call, int)
+    replay = _start(trace, values, modelled=modelled, fail_at=call)
     try:
         drive(replay, len(trace), None)
         replay.check()
@@ -327,7 +337,7 @@ class CodeSystem:
     ``best_fit``
         HotSpot: a list in the order of addresses; small rests stay with the block.
     ``bitmap``
-        asmjit: granules in three pools, chunks that double.
+        asmjit: granules in three pools, each chunk twice the newest one of its pool.
     ``pack``
         Linux's bpf_prog_pack: granules, oldest chunk first.
     ``buckets``
@@ -433,7 +443,7 @@ class CodeWriter:
     def __init__(self, heap: CodeHeap, block: _core.Block) -> None:
         self._heap = heap
         self._block = block
-        self._writing = False
+        self._writing: bool | None = None  # None: not yet
         self.position = 0
 
     def __enter__(self) -> Self:
@@ -473,10 +483,15 @@ class CodeWriter:
         Raises
         ------
         ValueError
-            If the code does not fit, or the writing has ended. Nothing was written.
+            If the code does not fit, or the writing has not begun or has ended. Nothing was
+            written.
         """
         if not self._writing:
-            raise ValueError("the writing has ended: the block is sealed")
+            if self._heap.closed:
+                raise ValueError("code heap is closed")
+            if self._writing is None:
+                raise ValueError("the writing has not begun: write inside of the with statement")
+            raise ValueError("the writing has ended: write inside of the with statement")
         start = self.position if offset is None else offset
         self._heap.write(self._block, code, start)
         self.position = start + memoryview(code).nbytes
@@ -490,6 +505,9 @@ class CodeHeap(_core.CodeHeap):
     ``address`` that `ctypes` can call, and keeps the heap, so that code which somebody may still
     call stays mapped until `close`.
 
+    A compiler that does not know yet how much it will write takes a block as it comes, ``alloc()``,
+    and gives back what it did not need, `shrink`.
+
     A foreign, stale or doubly freed block raises `InvalidFree`, writing to a sealed block or
     outside of one `ValueError`, and nothing has changed. What no allocator can catch is a call of
     code that is not executable: the CPU ends the process. ``block.executable`` tells beforehand.
@@ -500,9 +518,10 @@ class CodeHeap(_core.CodeHeap):
         How blocks are found, cut and joined: ``"segregated"`` (bins by size, constant time),
         ``"first_fit"`` (sljit), ``"best_fit"`` (HotSpot), ``"bitmap"`` (asmjit), ``"pack"``
         (Linux's bpf_prog_pack), ``"buckets"`` (powers of two), ``"bump"`` (LuaJIT: beyond
-        ``max_code_bytes`` an `alloc` flushes all blocks, which are stale then). The historical
-        policies of bug 601724 know no size of a request; they can be replayed (`replay_code`), but
-        not live.
+        ``max_code_bytes`` an `alloc` flushes all blocks, which are stale then). The policies of
+        bug 601724's history (``"scan"``, ``"whole_block"``, ``"partition"``, ``"halving"``,
+        ``"halving_payload"``, ``"byte_limit"``) know no size: ``alloc()`` gives a block as they do,
+        `shrink` gives the rest back.
     wx : str
         How writable and executable exclude each other.
 
@@ -521,9 +540,19 @@ class CodeHeap(_core.CodeHeap):
     chunk_bytes, page_bytes : int
         What is asked of the system at a time, a multiple of the page (default: the system's).
     header_bytes, granule_bytes, min_rest_bytes, min_payload_bytes : int
-        The layout, by default the design's own. Headers are room only: nothing is written there.
-    keep_bytes, keep_operations : int or float
-        Empty chunks kept, together (0 none, ``math.inf`` all), and for how many operations.
+        The layout, by default the design's own. With ``header_bytes`` each block has a header in
+        its chunk, which mirrors what the heap knows; `check` names the header that somebody wrote
+        over, and the field. The heap decides nothing by what they say.
+    byte_limit : int
+        What ``alloc()`` without a size returns: at most, under ``"byte_limit"``, ``"halving"`` and
+        ``"halving_payload"`` (a limit with which they cut blocks that are too small is refused);
+        exactly, under those that are told a size. 0: what a chunk holds.
+    min_hole, pointer_bytes, partitions : str, int, int
+        Of the historical policies: the smallest rest that `shrink` gives back, what its end is
+        aligned to; pieces of one request.
+    keep_bytes, keep_chunks, keep_operations : int or float
+        Empty chunks kept: their bytes together, their number (with ``"bitmap"`` in each pool), 0
+        none, ``math.inf`` all; and for how many operations, 0 for ever.
     max_code_bytes, reach_bytes : int
         See the policies; blocks farther apart than a jump reaches are counted.
 
@@ -560,11 +589,6 @@ class CodeHeap(_core.CodeHeap):
     def __new__(cls, **params: object) -> Self:
         """Check the parameters and open the heap."""
         values = {"page_bytes": mmap.PAGESIZE} | _validated(params, live=True)
-        if values.get("policy") in HISTORICAL:
-            raise ValueError(
-                f"policy {values['policy']!r} knows no size of a request and can be replayed only; "
-                f"on real pages: {', '.join(CODE_POLICIES[len(HISTORICAL) :])}"
-            )
         if values.get("wx") == "per_thread":
             raise ValueError(
                 "wx 'per_thread' (protection keys) exists in replays only; on real pages: "

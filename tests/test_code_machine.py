@@ -381,6 +381,36 @@ def test_keep_by_age(operations):
     heap.free(stays)
 
 
+@pytest.mark.parametrize(("keep", "left"), [(0, 0), (1, 1), (2, 2), (5, 3)])
+def test_keep_a_number(keep, left):
+    """Empty chunks go until so many are left, the newest first."""
+    heap = CodeBlocks(policy="segregated", chunk_bytes=4096, keep_chunks=keep)
+    live = [heap.alloc(3500)[0] for _ in range(3)]
+    for number in live:
+        heap.free(number)
+    assert len(heap.blocks()) == left
+    assert heap.counters()["chunk_unmaps"] == 3 - left
+    heap.check()
+
+
+@pytest.mark.parametrize("rule", MIN_HOLES)
+def test_the_smallest_rest_that_shrink_gives_back(rule):
+    """For history that of the hole, for the others what an alloc would have cut."""
+    least = min_hole_bytes(rule, 20, 32)
+    for rest, cuts in ((least - 4, 0), (least, 1)):
+        heap = CodeBlocks(
+            policy="whole_block", min_hole=rule, header_bytes=20, min_payload_bytes=32,
+            pointer_bytes=4, chunk_bytes=1040, page_bytes=1,
+        )  # fmt: skip
+        number, address, payload = heap.alloc()
+        assert heap.shrink(number, payload - rest) == (number, address, payload - rest * cuts)
+        assert heap.counters()["splits"] == cuts
+    for rest, cuts in ((63, 0), (64, 1)):
+        heap = CodeBlocks(policy="first_fit", header_bytes=16, granule_bytes=1)
+        number, address, _ = heap.alloc(1000)
+        assert heap.shrink(number, 1000 - 16 - rest)[2] == 1000 - (16 + rest) * cuts
+
+
 # --- differential ---------------------------------------------------------------------------------
 
 

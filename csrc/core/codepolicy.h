@@ -24,7 +24,11 @@ typedef struct ax_code_policy {
     uint32_t header_bytes, granule_bytes, min_rest_bytes; /* of the design */
     /* Payload below which a free block is not listed. */
     uint64_t (*least)(const ax_codeheap *heap);
-    uint64_t (*chunk_bytes)(ax_codeheap *heap, uint64_t size_bytes);
+    /* Of a new chunk for a request; NULL: what the parameter says. */
+    uint64_t (*chunk_bytes)(const ax_codeheap *heap, uint64_t size_bytes);
+    /* Of sized designs: the largest payload for which one of chunk_bytes is enough, where that is
+     * not all of it. */
+    uint64_t (*largest)(const ax_codeheap *heap);
     int (*alloc)(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block);
     void (*give)(ax_codeheap *heap, uint32_t block);
     void (*fresh)(ax_codeheap *heap, uint32_t block);
@@ -40,6 +44,13 @@ extern const ax_code_policy ax_code_designs[]; /* AX_CODE_FIRST_FIT .. AX_CODE_S
  * is the thread's, not the pages'. */
 int ax_code_same_vma(const ax_codeheap *heap, uint32_t low, uint32_t high);
 
+/* What a sized design makes of a request; the largest that needs no larger chunk than others. */
+uint64_t ax_code_rounded(const ax_codeheap *heap, uint64_t size_bytes);
+uint64_t ax_code_largest(const ax_codeheap *heap);
+/* The smallest byte limit with which both pieces of every split are large enough; 0: the policy has
+ * no limit. Found by going through all of them, see docs/code.md. */
+uint64_t ax_code_least_limit(uint32_t policy, uint64_t header, uint64_t least);
+
 /* --- tools of the policies
  * ------------------------------------------------------------------------ */
 
@@ -53,6 +64,16 @@ void ax_code_join(ax_codeheap *heap, uint32_t block);
 /* From free to used, and the bytes that the program has of it. */
 void ax_code_use(ax_codeheap *heap, uint32_t block, uint64_t code_bytes);
 void ax_code_unuse(ax_codeheap *heap, uint32_t block);
+
+/* A header is written by a free that has not asked whether its chunk may be written to: under
+ * enforced W^X each of these faults in a chunk that is executable. Not in a live heap, where such a
+ * header is due (codeheader.h), nor where headers are elsewhere. */
+static inline void ax_code_note_header_write(ax_codeheap *heap, uint32_t block)
+{
+    if (heap->params.header_bytes && !heap->in_band) {
+        heap->counters.unmarked_header_writes += heap->chunks[heap->blocks[block].chunk].exec;
+    }
+}
 
 /* A list of free blocks: newest first. */
 void ax_code_push(ax_codeheap *heap, uint32_t bin, uint32_t block);
