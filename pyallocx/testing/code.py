@@ -194,7 +194,11 @@ class CodeHeapMachine(RuleBasedStateMachine):
             self.twin.free(block)
 
     @precondition(lambda self: self.live and self.twin.historical)
-    @rule(choice=st.integers(0, 99), low=st.integers(0, 300), hole=st.integers(0, 400))
+    @rule(
+        choice=st.integers(0, 99),
+        low=st.integers(0, 300),
+        hole=st.integers(0, 400) | st.integers(70, 90),  # two headers, as a rule
+    )
     def give_a_hole_back(self, choice: int, low: int, hole: int) -> None:
         """Give the middle, the low end, the high end or all of a block back."""
         number, block = self.live.pop(choice % len(self.live))
