@@ -409,7 +409,7 @@ for name, trace in traces.items():
         ] = row["unmarked_header_writes"]
 hazard = pd.DataFrame(hazard).T
 assert (hazard[list(HISTORICAL)].min(axis=1) > hazard["frees"]).all()
-assert (hazard[["first_fit", "best_fit"]].T == hazard["frees"]).all(axis=None)
+assert (hazard["frees"] == hazard[["first_fit", "best_fit"]].T).all(axis=None)
 assert (hazard["segregated"] == 0).all()
 hazard
 
