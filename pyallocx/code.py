@@ -607,7 +607,7 @@ class CodeHeap(_core.CodeHeap):
             return "<CodeHeap closed>"
         stats = self.stats()
         return (
-            f"<CodeHeap {stats['blocks']} blocks of {stats['code_bytes']} bytes, "
+            f"<CodeHeap {stats['used_blocks']} blocks of {stats['code_bytes']} bytes, "
             f"{stats['open_blocks']} open, {stats['chunks']} chunks of "
             f"{stats['mapped_bytes']} bytes>"
         )
