@@ -270,7 +270,7 @@ def test_parameters_are_checked():
         px.CodeHeap(wx="per_thread")
     with pytest.raises(ValueError, match="model only"):
         _core.CodeHeap({"wx": 3})
-    with pytest.raises(ValueError, match="multiple of the page"):
+    with pytest.raises(ValueError, match=f"multiple of page_bytes.*in steps of {PAGESIZE}$"):
         px.CodeHeap(chunk_bytes=PAGESIZE + 1)
     with pytest.raises(ValueError, match="multiple of the system's page"):
         px.CodeHeap(page_bytes=PAGESIZE // 2, chunk_bytes=PAGESIZE)

@@ -62,7 +62,6 @@ static int check_params(const ax_code_params *p, const ax_code_policy *policy, a
     }
     uint64_t least = 2 * (uint64_t)p->header_bytes + p->min_payload_bytes;
     if (p->chunk_bytes < least || p->chunk_bytes > LARGEST_CHUNK || p->chunk_bytes % page) {
-        /* Where a step is given, it is the page. */
         return ax_fail(detail, AX_ERR_RANGE, "chunk_bytes (a multiple of page_bytes)",
                        p->chunk_bytes, (least + page - 1) / page * page, LARGEST_CHUNK, page);
     }

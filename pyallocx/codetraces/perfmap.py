@@ -45,6 +45,7 @@ class PerfMapReader(LineReader):
         if found is None:
             raise Refused("syntax", "expected 'START SIZE NAME' with hexadecimal numbers")
         kind = kind_of_name(found[3][:64].decode("utf-8", "replace"))
+        self.check_kind(kind)
         if kind.endswith(BYTECODE_MARK):
             self.met["bytecode"] += 1
             return
