@@ -149,9 +149,10 @@ class SweepSystem(Protocol):
     ``landmarks`` (pairs of a dict of parameter values and the name that cell is known by),
     ``context`` (names of the parameters that describe the surroundings rather than the choice: what
     is saved is told against a cell with the same ones), ``trace_type`` (the class of the traces
-    that can be replayed), ``check(cell)`` (raises ValueError for a cell that no trace could be replayed
-    with; it is asked before anything runs, see `sweep`) and, for the command line, ``explain(result) -> list[str]`` (the answer in
-    plain sentences) and ``default_trace() -> (name, trace)`` (what is swept without a trace).
+    that can be replayed), ``check(cell)`` (raises ValueError for a cell that no trace could be
+    replayed with; it is asked before anything runs, see `sweep`) and, for the command line,
+    ``explain(result) -> list[str]`` (the answer in plain sentences) and
+    ``default_trace() -> (name, trace)`` (what is swept without a trace).
     """
 
     @property

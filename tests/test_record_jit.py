@@ -181,8 +181,7 @@ def test_record_java_that_a_signal_ends(tmp_path: Path, number: int) -> None:
     spare = tmp_path / "temporary"
     spare.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "pyallocx.cli", "record-jit", "--"]
-        + ["java", "-cp", str(tmp_path), "W"],
+        [sys.executable, "-m", "pyallocx", "record-jit", "--", "java", "-cp", str(tmp_path), "W"],
         env={**os.environ, "TMPDIR": str(spare)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
