@@ -47,6 +47,8 @@ NMETHOD = b"<nmethod compile_id='9' compiler='c2' size='10' address='0x7f0000009
         ("hotspot_xlog", USED, len(USED)),
         ("hotspot_xlog", FLUSH, len(FLUSH)),
         ("hotspot_xlog", b"[32ns][trace][gc] GC(6) oops_do_marking_epilogue", None),
+        ("perfmap", b"7f009000 100 JS:^h a.js:1:1", 17),
+        ("perfmap", b"7f009000 100 Builtin:Entry", 21),
         ("jvmti", b"A,50,0x3000,8,nmethod", 21),
         ("jvmti", b"A,50,0x3000,8,stub", 18),
         ("luajit", b"A,0.001600,0x55b74c8afc00,120,tr1,loop", 38),
@@ -189,7 +191,7 @@ def test_a_record_that_claims_4_gib_takes_no_memory(tmp_path: Path, id: int) -> 
     trace = load(tmp_path, data, on_error="skip")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 16 << 20
+    assert peak < 8 << 20
     assert trace.n_objects == load(tmp_path, a_dump()).n_objects
 
 
@@ -302,13 +304,13 @@ def test_hostile_files_give_a_trace_or_a_place(
 
 
 @pytest.mark.parametrize("format", SAMPLES)
-def test_memory_is_bounded_by_the_file(tmp_path: Path, format: str) -> None:
+def test_memory_does_not_grow_with_a_line(tmp_path: Path, format: str) -> None:
     data = SAMPLES[format]
-    for filler in (b"9" * (8 << 20), b"\0" * (8 << 20), b"\n" * 100_000, b"[" * (4 << 20)):
+    for filler in (b"9" * (8 << 20), b"\0" * (8 << 20), b"\n" * 10_000, b"[" * (4 << 20)):
         for text in (data + filler, data.rstrip(b"\n") + filler, filler + b"\n" + data):
             tracemalloc.start()
             with contextlib.suppress(px.TraceError):
                 load(tmp_path, text, on_error="skip", format=format)
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-            assert peak < len(text) + (16 << 20)
+            assert peak < 8 << 20
