@@ -334,7 +334,7 @@ def _add_sweep_flags(parser: argparse.ArgumentParser, system: object) -> None:
     output = parser.add_argument_group("output")
     _add_switch(output, "--json", "print only a JSON list of rows")
     for flag, value, text in (
-        ("--csv", "FILE", f"write the table; - is refused: {_NO_DASH}"),
+        ("--csv", "FILE", f"write the table; - is refused (so is it by --plot): {_NO_DASH}"),
         ("--plot", "FILE", "write the picture: png, svg, pdf, by the suffix; png without one"),
         ("--x", "COL", f"wastage column (default {resolved.x})"),
         ("--y", "COL", f"churn column (default {resolved.y})"),
