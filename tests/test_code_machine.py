@@ -58,7 +58,12 @@ def below(policy):
         {"policy": lambda _: "byte_limit", "byte_limit": below("byte_limit")},
         {"policy": lambda _: "halving", "byte_limit": below("halving")},
         {"policy": lambda _: "halving_payload", "byte_limit": below("halving_payload")},
-        {"min_hole": lambda _: "H+M", "header_bytes": lambda _: 40, "byte_limit": lambda _: 0},
+        {
+            "min_hole": lambda _: "H+M",
+            "header_bytes": lambda _: 40,
+            "min_payload_bytes": lambda _: 8,
+            "byte_limit": lambda _: 0,
+        },
     ],
     ids=["byte_limit", "halving", "halving_payload", "H+M"],
 )
