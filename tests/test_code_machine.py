@@ -69,7 +69,7 @@ def below(policy):
 )
 def test_machine_convicts(wrong):
     """The machine that is content with what is right is not with what is wrong."""
-    hunt = settings(SETTINGS, max_examples=500, phases=[Phase.generate], database=None)
+    hunt = settings(SETTINGS, max_examples=2000, phases=[Phase.generate], database=None)
     with pytest.raises((AssertionError, CorruptionError)):
         run_state_machine_as_test(machine(parameters=forced(**wrong)), settings=hunt)
 
