@@ -23,7 +23,7 @@ def test_policies_without_sizes_take_none(policy):
         for size in (1, 100, 2**31):
             with pytest.raises(ValueError, match=rf"is {size}, but policy '{policy}' takes none"):
                 heap.alloc(size)
-        assert heap.stats()["blocks"] == 0
+        assert heap.stats()["used_blocks"] == 0
         heap.check()
 
 
@@ -55,7 +55,7 @@ def test_alloc_without_a_size(policy, wx):
     with px.CodeHeap(policy=policy, chunk_bytes=chunk, wx=wx) as heap:
         block = heap.alloc()
         given = block.size_bytes
-        assert 0.75 * chunk <= given <= chunk
+        assert chunk - 128 <= given <= chunk
         # No larger chunk than any other request gets.
         pieces = {"partition": 16, "bitmap": 2}.get(policy, 1)
         assert heap.stats()["mapped_bytes"] == chunk * pieces
@@ -68,6 +68,21 @@ def test_alloc_without_a_size(policy, wx):
     with px.CodeHeap(policy=policy, chunk_bytes=chunk, byte_limit=1000, wx=wx) as heap:
         limited = policy not in ("scan", "whole_block", "partition")
         assert heap.alloc().size_bytes == (1000 if limited else given)
+
+
+@pytest.mark.parametrize("header", [16, 40])
+@pytest.mark.parametrize("policy", CODE_POLICIES)
+def test_alloc_without_a_size_beside_headers(policy, header):
+    """Two headers take their part, and what fits beside them is all that there is."""
+    with px.CodeHeap(policy=policy, chunk_bytes=PAGESIZE, partitions=1, header_bytes=header) as h:
+        size = h.alloc().size_bytes
+        stats = h.stats()
+        pieces = 2 if policy == "bitmap" else 1
+        assert stats["mapped_bytes"] == PAGESIZE * pieces
+        room = PAGESIZE - 2 * header
+        assert size <= room
+        assert size > (room // 2 if policy == "buckets" else room - 128)
+        h.check()
 
 
 @executes

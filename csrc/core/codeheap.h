@@ -93,6 +93,9 @@ typedef struct ax_block {
     uint32_t generation; /* how often the record became a used block */
 } ax_block;
 
+/* A record is one line of the cache, and found by a shift. */
+_Static_assert(sizeof(ax_block) == 64, "a block record is not 64 bytes");
+
 typedef struct ax_code_chunk {
     uint64_t base;
     uint64_t bytes;
@@ -145,10 +148,12 @@ typedef struct ax_codeheap {
     uint32_t cursor;  /* bitmap: where the last search ended */
     uint32_t bin_head[AX_CODE_BINS];
     uint64_t bin_map[AX_CODE_BINS / 64];
+    /* used_bytes and code_bytes change together; side by side they would be added to as a pair, out
+     * of two fields of a block that have just been written one by one, which stalls. */
+    uint64_t code_bytes;   /* of used blocks */
     uint64_t mapped_bytes; /* of memory: a second mapping of it does not count */
+    uint64_t used_bytes;   /* of used blocks, header included */
     uint64_t mapped_bytes_peak;
-    uint64_t code_bytes;  /* of used blocks */
-    uint64_t used_bytes;  /* of used blocks, header included */
     uint64_t empty_bytes; /* of empty chunks */
     uint64_t empty_chunks;
     uint64_t operations;

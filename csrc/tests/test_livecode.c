@@ -368,8 +368,7 @@ static void test_unsized(uint32_t policy, uint32_t wx)
             } else if (policy == AX_CODE_BUCKETS) {
                 CHECK(got == (header ? chunk + 1 + 2 * (uint64_t)header : 2 * chunk) / 2);
             } else {
-                CHECK(got <= chunk &&
-                      (policy == AX_CODE_SEGREGATED ? 10 * got > 8 * chunk : got + 128 > chunk));
+                CHECK(got <= chunk && got + 128 > chunk);
             }
             CHECK(w.live.heap.mapped_bytes ==
                   params.chunk_bytes *
