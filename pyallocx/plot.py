@@ -484,7 +484,11 @@ def _wanted_labels(
                 # The key makes no difference here.
                 text = one.name if len(series) > 1 else f"any {one.key}"
             elif found and one.key:
-                text = _marked_text(result, one.key, rows[0], text)
+                # A name belongs to one cell: what else lies on its point must not read as its value.
+                own = next(i for i in rows if i in names)
+                value = format_value(one.key, result._columns[one.key][own], "∞")
+                same = f" ({text}: same point)" if text != value else ""
+                text = _marked_text(result, one.key, own, value) + same
             if found:
                 text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
                 wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, _mark_colour(found[0]), True))

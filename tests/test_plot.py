@@ -263,6 +263,21 @@ def test_a_range_is_of_numbers_that_follow_each_other():
     assert texts_of(list("abcdefg"), [5] * 6 + [9]) == {"a = b = c = 3 more", "g"}
 
 
+@pytest.mark.parametrize("keep", [(0, 512, 2048, math.inf), (math.inf, 2048, 512, 0)])
+def test_a_name_belongs_to_one_cell_of_those_on_its_point(keep):
+    res = SweepResult(
+        {
+            "keep_bytes": list(keep),
+            "waste_bytes": [1 if k == 0 else 5 for k in keep],
+            "calls": [100 if k == 0 else 7 for k in keep],
+        },
+        grid_keys=["keep_bytes"], system="demo", x="waste_bytes", y="calls",
+        metadata={"landmarks": [({"keep_bytes": 2048}, "Firefox")]},
+    )  # fmt: skip
+    texts = {text.get_text() for text in labels(res.plot(ax=new_ax()))}
+    assert texts == {"0 B", "Firefox: 2 KiB (512 B … ∞: same point)"}
+
+
 # --- curves over one parameter
 
 
