@@ -484,8 +484,9 @@ def _wanted_labels(
                 # The key makes no difference here.
                 text = one.name if len(series) > 1 else f"any {one.key}"
             elif found and one.key:
-                # A name belongs to one cell: what else lies on its point must not read as its value.
-                own = next(i for i in rows if i in names)
+                # A landmark is one cell: what else lies on its point must not read as its value.
+                marked = [index for index in rows if index in names]
+                own = max(marked, key=lambda index: _mark_colour(names[index]) == _LANDMARK_COLOUR)
                 value = format_value(one.key, result._columns[one.key][own], "∞")
                 same = f" ({text}: same point)" if text != value else ""
                 text = _marked_text(result, one.key, own, value) + same
