@@ -84,7 +84,8 @@ def _chunk(number: int, blocks: list[Mapping[str, int]]) -> _Chunk:
     for block, end in zip(blocks, ends, strict=True):
         start = block["offset"]
         at = start + header
-        chunk.narrowest = min(chunk.narrowest, end - start)
+        if end > start:
+            chunk.narrowest = min(chunk.narrowest, end - start)
         chunk.spans.append((_HEADER, start, min(at, end)))
         if end < at:
             broken.append((_BROKEN, end, min(at, total)))
