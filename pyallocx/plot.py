@@ -488,7 +488,7 @@ def _wanted_labels(
                 marked = [index for index in rows if index in names]
                 own = max(marked, key=lambda index: _mark_colour(names[index]) == _LANDMARK_COLOUR)
                 value = format_value(one.key, result._columns[one.key][own], "∞")
-                same = f" ({text}: same point)" if text != value else ""
+                same = f" (same: {text})" if text != value else ""
                 text = _marked_text(result, one.key, own, value) + same
             if found:
                 text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
@@ -526,8 +526,11 @@ def _marked_text(result: SweepResult, key: str, index: int, values: str) -> str:
     if len(varied_keys(result)) < 2 and len(keys) < 2:
         return values
     row = result[index]
+    # Words tell what they are; numbers do not.
     return ", ".join(
-        f"{k} {values if k == key else format_value(k, row[k], '∞')}"
+        row[k]
+        if isinstance(row[k], str) and k != key
+        else f"{k} {values if k == key else format_value(k, row[k], '∞')}"
         for k in dict.fromkeys([*keys, key])
     )
 

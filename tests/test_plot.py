@@ -195,8 +195,8 @@ def test_grids_with_different_parameters():
         "byte_cut, by retain_bytes", "low_water, by tick_operations", "age, idle_operations 100",
     ]  # fmt: skip
     texts = " ".join(text.get_text() for text in labels(ax))
-    assert "busy: policy low_water, tick_operations 10" in texts
-    assert "line: policy byte_cut, retain_bytes 64 B" in texts
+    assert "busy: low_water, tick_operations 10" in texts
+    assert "line: byte_cut, retain_bytes 64 B" in texts
     assert "nan" not in texts + ax.get_title(loc="left")
     assert "intrusive" in [t.get_text() for t in res.plot(ax=new_ax()).get_legend().get_texts()]
 
@@ -275,7 +275,7 @@ def test_a_name_belongs_to_one_cell_of_those_on_its_point(keep):
         metadata={"landmarks": [({"keep_bytes": 2048}, "Firefox")]},
     )  # fmt: skip
     texts = {text.get_text() for text in labels(res.plot(ax=new_ax()))}
-    assert texts == {"0 B", "Firefox: 2 KiB (512 B … ∞: same point)"}
+    assert texts == {"0 B", "Firefox: 2 KiB (same: 512 B … ∞)"}
 
 
 # --- curves over one parameter
