@@ -2,6 +2,7 @@
  * one process. Neither writes code or flips anything: the blocks lie in pages with all rights.
  *
  *   pair      alloc, free, sizes from a table
+ *   batch     64 allocs, then 64 frees in the same order, as phases of a compiler do
  *   replace   1000 live blocks; free a random one, alloc another size
  *
  * Prints one line per pattern: name, then nanoseconds per pair of asmjit and of the live heap,
@@ -23,6 +24,7 @@ void asmjit_close(void *allocator);
 #define PAIRS 300000
 #define REPETITIONS 9
 #define LIVE 1000
+#define BATCH 64
 #define STEPS (1 << 14)
 
 static uint32_t sizes[STEPS];
@@ -80,6 +82,36 @@ static double pair_ours(void)
     return (now_ns() - start) / PAIRS;
 }
 
+static double batch_theirs(void)
+{
+    void *held[BATCH];
+    double start = now_ns();
+    for (unsigned i = 0; i < PAIRS; i += BATCH) {
+        for (unsigned k = 0; k < BATCH; k++) {
+            held[k] = theirs_take(sizes[(i + k) % STEPS]);
+        }
+        for (unsigned k = 0; k < BATCH; k++) {
+            asmjit_give(asmjit, held[k]);
+        }
+    }
+    return (now_ns() - start) / PAIRS;
+}
+
+static double batch_ours(void)
+{
+    ax_code_handle held[BATCH];
+    double start = now_ns();
+    for (unsigned i = 0; i < PAIRS; i += BATCH) {
+        for (unsigned k = 0; k < BATCH; k++) {
+            held[k] = ours_take(sizes[(i + k) % STEPS]);
+        }
+        for (unsigned k = 0; k < BATCH; k++) {
+            ours_give(held[k]);
+        }
+    }
+    return (now_ns() - start) / PAIRS;
+}
+
 static double replace_theirs(void)
 {
     static void *held[LIVE];
@@ -132,6 +164,7 @@ int main(void)
         double (*run[2])(void);
     } patterns[] = {
         {"pair", {pair_theirs, pair_ours}},
+        {"batch", {batch_theirs, batch_ours}},
         {"replace", {replace_theirs, replace_ours}},
     };
     ax_code_params params;

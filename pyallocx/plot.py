@@ -29,7 +29,7 @@ from pyallocx.answer import (
     varied_keys,
 )
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit, printable
+from pyallocx.units import column_unit, format_bytes, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -341,12 +341,20 @@ def _legend_name(one: _Series, xs: Any, ys: Any) -> str:
 
 
 def _tick_text(column: str, value: float) -> str:
-    whole = int(value) if value == int(value) else value
+    # Ticks are computed: 3 may come as 2.9999999999999996.
+    whole = round(value) if math.isclose(value, round(value), rel_tol=1e-12) else value
     power = math.log10(value) if value >= 10**6 else 0.5
-    if column_unit(column) != "bytes":
+    unit = column_unit(column)
+    if unit != "bytes":
+        if 0 < abs(value) < 1 and whole == value:
+            return f"{value:.3g} {unit}".rstrip()
         return f"$10^{{{int(power)}}}$" if power == int(power) else format_value(column, whole)
-    if not _is_short(value):
-        return f"{whole:,} B"
+    if not _is_short(whole):
+        # Whole bytes are exact, since others may be near; a mean is not worth its digits.
+        if isinstance(whole, int):
+            return f"{whole:,} B"
+        return format_bytes(value) if abs(value) >= 1024 else f"{value:.4g} B"
+    value = float(whole)
     scale, unit = _byte_unit(value)
     return f"{value / scale:,g} {unit}"
 

@@ -58,13 +58,18 @@ def below(policy):
         {"policy": lambda _: "byte_limit", "byte_limit": below("byte_limit")},
         {"policy": lambda _: "halving", "byte_limit": below("halving")},
         {"policy": lambda _: "halving_payload", "byte_limit": below("halving_payload")},
-        {"min_hole": lambda _: "H+M", "header_bytes": lambda _: 40, "byte_limit": lambda _: 0},
+        {
+            "min_hole": lambda _: "H+M",
+            "header_bytes": lambda _: 40,
+            "min_payload_bytes": lambda _: 8,
+            "byte_limit": lambda _: 0,
+        },
     ],
     ids=["byte_limit", "halving", "halving_payload", "H+M"],
 )
 def test_machine_convicts(wrong):
     """The machine that is content with what is right is not with what is wrong."""
-    hunt = settings(SETTINGS, max_examples=500, phases=[Phase.generate], database=None)
+    hunt = settings(SETTINGS, max_examples=2000, phases=[Phase.generate], database=None)
     with pytest.raises((AssertionError, CorruptionError)):
         run_state_machine_as_test(machine(parameters=forced(**wrong)), settings=hunt)
 
@@ -345,6 +350,38 @@ def test_tiny_blocks_by_chunk_size(header, smallest):
     )
     sizes = {heap.alloc()[2] for _ in range(smallest)}
     assert 32 in sizes
+
+
+# --- segregated -----------------------------------------------------------------------------------
+
+
+def a_hole(size, wall=64):
+    """Return a heap with a free block of a size between two used ones, below the large rest."""
+    heap = CodeBlocks(policy="segregated", chunk_bytes=65536)
+    hole = heap.alloc(size)[0]
+    heap.alloc(wall)
+    heap.free(hole)
+    return heap
+
+
+def test_blocks_of_a_bin_that_may_be_too_small_are_not_looked_at():
+    """4112 and 4352 bytes share a bin."""
+    heap = a_hole(4112)
+    heap.alloc(4352)
+    heap.check()
+    assert heap.blocks()[0]["free"]
+
+
+def test_a_closer_fit_goes_before_the_victim():
+    """The hole is filled, and its rest, being smaller, does not take the large one's place."""
+    heap = a_hole(4096)
+    heap.alloc(1024)
+    assert not heap.blocks()[0]["free"]
+    rest = 65536 - 4096 - 64
+    # Exactly what is left. In a bin it would not be found: other blocks of that bin are smaller.
+    heap.alloc(rest)
+    assert heap.counters()["chunk_maps"] == 1
+    heap.check()
 
 
 # --- retention ------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pyallocx as px
 from pyallocx import SweepResult
@@ -217,6 +219,43 @@ def test_ticks_of_a_narrow_range_are_exact_and_differ(low, high):
     for tick, text in zip(shown, texts, strict=True):
         number, unit = text.replace(",", "").split()
         assert float(number) * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit) == tick
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        ("waste_bytes", 44490.82893133, "43.4 KiB"),
+        ("waste_bytes", 44490.0, "44,490 B"),
+        ("waste_bytes", 1536.0000000001, "1.5 KiB"),
+        ("waste_bytes", 512.3333333, "512.3 B"),
+        ("waste_bytes", 0.125, "0.125 B"),
+        ("waste_bytes", 123456789.123, "118 MiB"),
+        ("calls", 0.30000000000000004, "0.3"),
+        ("calls", 0.001, "0.001"),
+        ("calls", 2.9999999999999996, "3"),
+        ("calls", 1e7, "$10^{7}$"),
+        ("mean_ns", 0.0025, "0.0025 ns"),
+        ("mean_ns", 1234.5678, "1,235 ns"),
+    ],
+)
+def test_a_tick_can_be_read(column, value, text):
+    # One cell: its own value is a tick.
+    res = SweepResult(
+        {"keep_bytes": [0], column: [value], "others": [9]},
+        grid_keys=["keep_bytes"], system="demo", x=column, y="others",
+    )  # fmt: skip
+    ax = res.plot(ax=new_ax())
+    assert value in ax.xaxis.get_majorticklocs()
+    assert ax.xaxis.get_major_formatter()(value) == text
+
+
+@given(st.floats(0, 2**60), st.sampled_from(["waste_bytes", "calls", "mean_ns"]))
+def test_no_tick_is_long(value, column):
+    from pyallocx.plot import _tick_text
+
+    assert len(_tick_text(column, value)) <= 28
+    assert "..." not in _tick_text(column, value)
+    assert len(_tick_text("waste_bytes", value + 0.123456)) <= 28
 
 
 def two_keys(**metadata):

@@ -62,8 +62,8 @@ static int check_params(const ax_code_params *p, const ax_code_policy *policy, a
     }
     uint64_t least = 2 * (uint64_t)p->header_bytes + p->min_payload_bytes;
     if (p->chunk_bytes < least || p->chunk_bytes > LARGEST_CHUNK || p->chunk_bytes % page) {
-        return ax_fail(detail, AX_ERR_RANGE, "chunk_bytes (a multiple of the page)", p->chunk_bytes,
-                       least, LARGEST_CHUNK, 0);
+        return ax_fail(detail, AX_ERR_RANGE, "chunk_bytes (a multiple of page_bytes)",
+                       p->chunk_bytes, (least + page - 1) / page * page, LARGEST_CHUNK, page);
     }
     if (p->granule_bytes < 1 || p->granule_bytes > 65536) {
         return ax_fail(detail, AX_ERR_RANGE, "granule_bytes", p->granule_bytes, 1, 65536, 0);
@@ -113,149 +113,16 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
     return AX_OK;
 }
 
-/* --- records
- * -------------------------------------------------------------------------------------- */
+/* --- records and lists: the rest of them is inline, in codepolicy.h
+ * ------------------------------------------------------------------------------ */
 
-int ax_code_reserve(ax_codeheap *heap, uint32_t n)
+int ax_code_more_records(ax_codeheap *heap, uint32_t n)
 {
     if (heap->blocks_used > AX_NO_BLOCK - 1 - n) {
         return AX_ERR_OVERFLOW;
     }
     return ax_grow_array(heap->books, &heap->blocks, &heap->blocks_room,
                          (size_t)heap->blocks_used + n, sizeof(ax_block));
-}
-
-static uint32_t new_record(ax_codeheap *heap)
-{
-    uint32_t index = heap->free_record;
-    if (index != AX_NO_BLOCK) {
-        heap->free_record = heap->blocks[index].next;
-    } else {
-        index = heap->blocks_used++;
-        heap->blocks[index].generation = 0;
-    }
-    /* A handle of an earlier life must not fit. */
-    const uint32_t generation = heap->blocks[index].generation;
-    heap->blocks[index] = (ax_block){
-        .generation = generation,
-        .chunk = AX_NO_CHUNK,
-        .lower = AX_NO_BLOCK,
-        .higher = AX_NO_BLOCK,
-        .next = AX_NO_BLOCK,
-        .prev = AX_NO_BLOCK,
-        .alive = 1,
-    };
-    return index;
-}
-
-static void drop_record(ax_codeheap *heap, uint32_t block)
-{
-    heap->blocks[block].alive = 0;
-    heap->blocks[block].next = heap->free_record;
-    heap->free_record = block;
-}
-
-uint32_t ax_code_cut(ax_codeheap *heap, uint32_t block, uint64_t at)
-{
-    uint32_t high = new_record(heap);
-    ax_block *h = &heap->blocks[high];
-    ax_block *b = &heap->blocks[block];
-    h->start = at;
-    h->end = b->end;
-    h->chunk = b->chunk;
-    h->lower = block;
-    h->higher = b->higher;
-    h->is_free = 1;
-    if (h->higher != AX_NO_BLOCK) {
-        heap->blocks[h->higher].lower = high;
-    }
-    b->higher = high;
-    b->end = at;
-    heap->counters.splits++;
-    return high;
-}
-
-void ax_code_join(ax_codeheap *heap, uint32_t block)
-{
-    ax_block *b = &heap->blocks[block];
-    uint32_t gone = b->higher;
-    ax_block *g = &heap->blocks[gone];
-    b->end = g->end;
-    b->higher = g->higher;
-    if (b->higher != AX_NO_BLOCK) {
-        heap->blocks[b->higher].lower = block;
-    }
-    if (heap->cursor == gone) {
-        heap->cursor = block;
-    }
-    drop_record(heap, gone);
-    heap->counters.coalesces++;
-}
-
-void ax_code_use(ax_codeheap *heap, uint32_t block, uint64_t code_bytes)
-{
-    ax_block *b = &heap->blocks[block];
-    ax_code_chunk *chunk = &heap->chunks[b->chunk];
-    if (chunk->used_blocks++ == 0) {
-        heap->empty_bytes -= chunk->bytes;
-    }
-    b->is_free = 0;
-    b->sealed = 0;
-    b->generation++;
-    b->next = AX_NO_BLOCK;
-    b->code_bytes = code_bytes;
-    heap->code_bytes += code_bytes;
-    heap->used_bytes += b->end - b->start;
-}
-
-void ax_code_unuse(ax_codeheap *heap, uint32_t block)
-{
-    ax_block *b = &heap->blocks[block];
-    ax_code_chunk *chunk = &heap->chunks[b->chunk];
-    heap->code_bytes -= b->code_bytes;
-    heap->used_bytes -= b->end - b->start;
-    b->code_bytes = 0;
-    b->is_free = 1;
-    b->next = AX_NO_BLOCK;
-    if (--chunk->used_blocks == 0) {
-        heap->empty_bytes += chunk->bytes;
-        chunk->empty_since = heap->operations + 1;
-    }
-}
-
-/* --- free lists
- * ----------------------------------------------------------------------------------- */
-
-void ax_code_push(ax_codeheap *heap, uint32_t bin, uint32_t block)
-{
-    ax_block *b = &heap->blocks[block];
-    b->bin = bin;
-    b->prev = AX_NO_BLOCK;
-    b->next = heap->bin_head[bin];
-    b->listed = 1;
-    if (b->next != AX_NO_BLOCK) {
-        heap->blocks[b->next].prev = block;
-    }
-    heap->bin_head[bin] = block;
-    heap->bin_map[bin / 64] |= UINT64_C(1) << (bin % 64);
-}
-
-void ax_code_unlink(ax_codeheap *heap, uint32_t block)
-{
-    ax_block *b = &heap->blocks[block];
-    if (b->prev != AX_NO_BLOCK) {
-        heap->blocks[b->prev].next = b->next;
-    } else {
-        heap->bin_head[b->bin] = b->next;
-        if (b->next == AX_NO_BLOCK) {
-            heap->bin_map[b->bin / 64] &= ~(UINT64_C(1) << (b->bin % 64));
-        }
-    }
-    if (b->next != AX_NO_BLOCK) {
-        heap->blocks[b->next].prev = b->prev;
-    }
-    b->next = b->prev = AX_NO_BLOCK;
-    b->listed = 0;
 }
 
 uint32_t ax_code_unlink_walking(ax_codeheap *heap, uint32_t block)
@@ -401,7 +268,13 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
     } else {
         index = heap->chunks_used++;
     }
-    uint32_t block = new_record(heap);
+    const uint64_t end = base + bytes - heap->params.header_bytes;
+    const uint32_t block = ax_code_new_record(heap, (ax_block){.start = base,
+                                                               .end = end,
+                                                               .chunk = index,
+                                                               .lower = AX_NO_BLOCK,
+                                                               .higher = AX_NO_BLOCK,
+                                                               .is_free = 1});
     heap->chunks[index] = (ax_code_chunk){
         .base = base,
         .alias = alias,
@@ -417,11 +290,6 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
         heap->chunks[heap->newest].younger = index;
     }
     heap->newest = index;
-    ax_block *b = &heap->blocks[block];
-    b->start = base;
-    b->end = base + bytes - heap->params.header_bytes;
-    b->chunk = index;
-    b->is_free = 1;
     uint32_t place = place_of(heap, base);
     memmove(&heap->by_address[place + 1], &heap->by_address[place],
             (heap->chunks_alive - place) * sizeof(uint32_t));
@@ -500,7 +368,7 @@ static void take_out(ax_codeheap *heap, uint32_t index, int all)
         if (heap->cursor == i) {
             heap->cursor = AX_NO_BLOCK;
         }
-        drop_record(heap, i);
+        ax_code_drop_record(heap, i);
         i = higher;
     }
     uint32_t place = place_of(heap, chunk->base);
@@ -602,9 +470,9 @@ int ax_codeheap_sweep(ax_codeheap *heap)
     return worst;
 }
 
-/* What the retention of empty chunks asks for: bytes over the budget, and chunks past their age,
- * go. A refusal of the system keeps the chunk, nothing else. */
-static void give_empty_back(ax_codeheap *heap)
+/* Bytes over the budget, and chunks past their age, go. A refusal of the system keeps the chunk,
+ * nothing else. */
+void ax_code_give_empty_back(ax_codeheap *heap)
 {
     const ax_code_params *p = &heap->params;
     (void)drop_leaving(heap);
@@ -616,14 +484,6 @@ static void give_empty_back(ax_codeheap *heap)
             (void)drop_chunk(heap, i, 0);
         }
         i = older;
-    }
-}
-
-static inline void retain(ax_codeheap *heap)
-{
-    if (heap->leaving != AX_NO_CHUNK || heap->empty_bytes > heap->params.keep_bytes ||
-        (heap->params.keep_operations && heap->empty_bytes)) {
-        give_empty_back(heap);
     }
 }
 
@@ -641,6 +501,17 @@ static void note_reach(ax_codeheap *heap, uint32_t block)
     }
 }
 
+/* No block will do, so there must be a new chunk. */
+static int alloc_in_new_chunk(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+{
+    int status = new_chunk(heap, size_bytes);
+    if (status == AX_OK) {
+        status = heap->policy->alloc(heap, size_bytes, block);
+    }
+    /* Larger than a chunk of this design can be. */
+    return status == AX_CODE_AGAIN ? AX_ERR_OVERFLOW : status;
+}
+
 int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
     if (size_bytes > LARGEST_CHUNK / 2) {
@@ -648,13 +519,7 @@ int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
     }
     int status = heap->policy->alloc(heap, size_bytes, block);
     if (status == AX_CODE_AGAIN) {
-        status = new_chunk(heap, size_bytes);
-        if (status == AX_OK) {
-            status = heap->policy->alloc(heap, size_bytes, block);
-        }
-        if (status == AX_CODE_AGAIN) {
-            status = AX_ERR_OVERFLOW; /* larger than a chunk of this design can be */
-        }
+        status = alloc_in_new_chunk(heap, size_bytes, block);
     }
     if (status == AX_OK) {
         heap->counters.allocs++;
@@ -662,7 +527,7 @@ int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
             note_reach(heap, *block);
         }
         heap->operations++;
-        retain(heap);
+        ax_code_retain(heap);
     }
     return status;
 }
@@ -675,11 +540,7 @@ int ax_codeheap_free(ax_codeheap *heap, uint32_t block)
     if (heap->blocks[block].is_free) {
         return AX_ERR_DOUBLE_FREE;
     }
-    ax_code_unuse(heap, block);
-    heap->policy->give(heap, block);
-    heap->counters.frees++;
-    heap->operations++;
-    retain(heap);
+    ax_code_free_used(heap, block);
     return AX_OK;
 }
 

@@ -88,6 +88,7 @@ typedef struct ax_block {
     uint8_t alive;       /* 0: the record is unused */
     uint8_t sealed;      /* livecode: used, and not to be written to */
     uint32_t generation; /* how often the record became a used block */
+    uint64_t unused;     /* 64 bytes: a record is one line of the cache, and found by a shift */
 } ax_block;
 
 typedef struct ax_code_chunk {
@@ -139,10 +140,12 @@ typedef struct ax_codeheap {
     uint32_t cursor;  /* bitmap: where the last search ended */
     uint32_t bin_head[AX_CODE_BINS];
     uint64_t bin_map[AX_CODE_BINS / 64];
+    /* used_bytes and code_bytes change together; side by side they would be added to as a pair, out
+     * of two fields of a block that have just been written one by one, which stalls. */
+    uint64_t code_bytes;   /* of used blocks */
     uint64_t mapped_bytes; /* of memory: a second mapping of it does not count */
+    uint64_t used_bytes;   /* of used blocks, header included */
     uint64_t mapped_bytes_peak;
-    uint64_t code_bytes;  /* of used blocks */
-    uint64_t used_bytes;  /* of used blocks, header included */
     uint64_t empty_bytes; /* of empty chunks */
     uint64_t operations;
     uint64_t next_chunk_bytes; /* designs whose chunks grow */

@@ -43,21 +43,30 @@ static void nothing(ax_codeheap *heap, uint32_t block)
     (void)block;
 }
 
+static int is_free(const ax_codeheap *heap, uint32_t block)
+{
+    return block != AX_NO_BLOCK && heap->blocks[block].is_free;
+}
+
+/* A free block that is too small is on none. */
+static void leave_list(ax_codeheap *heap, uint32_t block)
+{
+    if (heap->blocks[block].listed) {
+        ax_code_unlink(heap, block);
+    }
+}
+
 /* Joins a free block that is on no list with its free neighbours, which leave theirs. */
 static uint32_t join_both(ax_codeheap *heap, uint32_t block)
 {
-    uint32_t higher = heap->blocks[block].higher;
-    if (higher != AX_NO_BLOCK && heap->blocks[higher].is_free) {
-        if (heap->blocks[higher].listed) {
-            ax_code_unlink(heap, higher);
-        }
+    const uint32_t higher = heap->blocks[block].higher;
+    if (is_free(heap, higher)) {
+        leave_list(heap, higher);
         ax_code_join(heap, block);
     }
-    uint32_t lower = heap->blocks[block].lower;
-    if (lower != AX_NO_BLOCK && heap->blocks[lower].is_free) {
-        if (heap->blocks[lower].listed) {
-            ax_code_unlink(heap, lower);
-        }
+    const uint32_t lower = heap->blocks[block].lower;
+    if (is_free(heap, lower)) {
+        leave_list(heap, lower);
         ax_code_join(heap, lower);
         block = lower;
     }
@@ -65,10 +74,10 @@ static uint32_t join_both(ax_codeheap *heap, uint32_t block)
 }
 
 /* Makes sure that what follows cannot fail. */
-static int prepare(ax_codeheap *heap, uint32_t found)
+static inline int prepare(ax_codeheap *heap, uint32_t found)
 {
     int status = ax_code_reserve(heap, 1);
-    return status == AX_OK ? ax_codeheap_mark_write(heap, heap->blocks[found].chunk) : status;
+    return status == AX_OK ? ax_code_open(heap, found) : status;
 }
 
 /* Whether a rest of at least `rest` bytes of payload stays when `wanted` are cut off. A rest that
@@ -394,78 +403,133 @@ static void give_nothing(ax_codeheap *heap, uint32_t block)
 }
 
 /* --- segregated: bins by size, eight to a doubling, and a map of those that hold something.
- * Constant time, whatever the heap looks like (two-level segregated fit)
+ * Constant time, whatever the heap looks like (two-level segregated fit). The largest rest of a cut
+ * is in no bin: it is the victim, which the next allocs are cut from where no bin has a closer fit,
+ * and which frees beside it widen. Neither touches a list then, whatever its size becomes.
  * --------------------------------------- */
+
+#define SIZE_BINS 256     /* a chunk has at most 2^32 bytes */
+#define VICTIM WILDERNESS /* the bin of the victim alone: the search for a size does not see it */
 
 static uint32_t top_bit(uint64_t n)
 {
     return 63 - (uint32_t)__builtin_clzll(n);
 }
 
-/* The bin whose blocks have at least the size that its number says; the last one takes the rest. */
+/* The bin whose blocks have at least the size that its number says. */
 static uint32_t bin_of(uint64_t payload)
 {
     if (payload < 8) {
         return (uint32_t)payload;
     }
-    uint32_t top = top_bit(payload);
-    uint32_t bin = (top - 2) * 8 + ((uint32_t)(payload >> (top - 3)) & 7);
-    return bin < AX_CODE_BINS - 1 ? bin : AX_CODE_BINS - 1;
+    const uint32_t top = top_bit(payload);
+    return (top - 2) * 8 + ((uint32_t)(payload >> (top - 3)) & 7);
+}
+
+static void put_in_bin(ax_codeheap *heap, uint32_t block)
+{
+    ax_code_push(heap, bin_of(ax_block_payload(heap, block)), block);
+}
+
+/* Lists the rest of a cut, or what a new chunk is, where no part of it was on a list. */
+static void put_rest(ax_codeheap *heap, uint32_t block)
+{
+    const uint32_t victim = heap->bin_head[VICTIM];
+    if (victim == AX_NO_BLOCK) {
+        ax_code_push(heap, VICTIM, block);
+    } else if (ax_block_payload(heap, block) > ax_block_payload(heap, victim)) {
+        ax_code_unlink(heap, victim);
+        put_in_bin(heap, victim);
+        ax_code_push(heap, VICTIM, block);
+    } else {
+        put_in_bin(heap, block);
+    }
+}
+
+/* The first bin of which any block holds `wanted` bytes, or SIZE_BINS. */
+static inline uint32_t find_bin(const ax_codeheap *heap, uint64_t wanted)
+{
+    const uint64_t *map = heap->bin_map;
+    if ((map[0] | map[1] | map[2] | map[3]) == 0) {
+        return SIZE_BINS;
+    }
+    /* Up to the next bin's lower edge. */
+    const uint64_t edge = wanted < 8 ? wanted : wanted + (UINT64_C(1) << (top_bit(wanted) - 3)) - 1;
+    const uint32_t bin = bin_of(edge);
+    uint32_t at = bin / 64;
+    uint64_t word = map[at] & (~UINT64_C(0) << (bin % 64));
+    while (word == 0 && ++at < SIZE_BINS / 64) {
+        word = map[at];
+    }
+    return word ? at * 64 + (uint32_t)__builtin_ctzll(word) : SIZE_BINS;
 }
 
 static int alloc_segregated(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
     const uint64_t wanted = rounded(heap, size_bytes);
-    /* Up to the next bin's lower edge, so that any block of a bin will do. */
-    uint64_t edge = wanted;
-    if (wanted >= 8) {
-        edge += (UINT64_C(1) << (top_bit(wanted) - 3)) - 1;
+    const uint32_t bin = find_bin(heap, wanted);
+    uint32_t found = heap->bin_head[VICTIM];
+    const uint64_t largest = found == AX_NO_BLOCK ? 0 : ax_block_payload(heap, found);
+    if (largest < wanted || (bin < SIZE_BINS && bin < bin_of(largest))) {
+        if (bin == SIZE_BINS) {
+            return AX_CODE_AGAIN;
+        }
+        found = heap->bin_head[bin];
     }
-    uint32_t bin = bin_of(edge);
-    uint64_t word = heap->bin_map[bin / 64] & (~UINT64_C(0) << (bin % 64));
-    uint32_t at = bin / 64;
-    while (word == 0 && ++at < AX_CODE_BINS / 64) {
-        word = heap->bin_map[at];
-    }
-    if (word == 0) {
-        return AX_CODE_AGAIN;
-    }
-    uint32_t found = heap->bin_head[at * 64 + (uint32_t)__builtin_ctzll(word)];
     int status = prepare(heap, found);
     if (status != AX_OK) {
         return status;
     }
-    ax_code_unlink(heap, found);
-    if (worth_cutting(heap, found, wanted, heap->params.min_rest_bytes)) {
-        uint32_t rest = cut_low(heap, found, wanted);
-        ax_code_push(heap, bin_of(ax_block_payload(heap, rest)), rest);
+    const ax_code_params *p = &heap->params;
+    const uint64_t rest =
+        p->min_rest_bytes > p->granule_bytes ? p->min_rest_bytes : p->granule_bytes;
+    const uint64_t at = heap->blocks[found].start + p->header_bytes + wanted;
+    if (ax_block_payload(heap, found) < wanted + p->header_bytes + rest) {
+        ax_code_unlink(heap, found);
+    } else if (heap->blocks[found].bin == VICTIM) {
+        *block = ax_code_cut_and_use(heap, found, at, size_bytes);
+        return AX_OK;
+    } else {
+        ax_code_unlink(heap, found);
+        put_rest(heap, ax_code_cut(heap, found, at));
     }
     ax_code_use(heap, found, size_bytes);
     *block = found;
     return AX_OK;
 }
 
+static int is_victim(const ax_codeheap *heap, uint32_t block)
+{
+    return heap->bin_head[VICTIM] == block;
+}
+
 static void give_segregated(ax_codeheap *heap, uint32_t block)
 {
-    block = join_both(heap, block);
-    uint64_t payload = ax_block_payload(heap, block);
-    if (payload >= least(heap)) {
-        ax_code_push(heap, bin_of(payload), block);
+    const uint32_t lower = heap->blocks[block].lower;
+    const uint32_t higher = heap->blocks[block].higher;
+    if (is_free(heap, higher)) {
+        if (is_victim(heap, higher)) {
+            (void)ax_code_join_into_higher(heap, block);
+            if (is_free(heap, lower)) {
+                leave_list(heap, lower);
+                (void)ax_code_join_into_higher(heap, lower);
+            }
+            return;
+        }
+        leave_list(heap, higher);
+        ax_code_join(heap, block);
     }
-}
-
-static void fresh_segregated(ax_codeheap *heap, uint32_t block)
-{
-    ax_code_push(heap, bin_of(ax_block_payload(heap, block)), block);
-}
-
-static uint64_t segregated_chunk(ax_codeheap *heap, uint64_t size_bytes)
-{
-    /* A block of the chunk must lie in a bin that the search reaches. */
-    uint64_t wanted = rounded(heap, size_bytes);
-    uint64_t edge = wanted + (wanted >= 8 ? (UINT64_C(1) << (top_bit(wanted) - 3)) : 0);
-    uint64_t needed = edge + 2 * (uint64_t)heap->params.header_bytes;
-    return needed > heap->params.chunk_bytes ? needed : heap->params.chunk_bytes;
+    if (is_free(heap, lower)) {
+        ax_code_join(heap, lower);
+        if (is_victim(heap, lower)) {
+            return;
+        }
+        leave_list(heap, lower);
+        block = lower;
+    }
+    if (ax_block_payload(heap, block) >= least(heap)) {
+        put_in_bin(heap, block);
+    }
 }
 
 #define DESIGN(policy) [AX_CODE_##policy - AX_CODE_FIRST_FIT]
@@ -540,9 +604,9 @@ const ax_code_policy ax_code_designs[] = {
                           .granule_bytes = 16,
                           .min_rest_bytes = 64,
                           .least = least,
-                          .chunk_bytes = segregated_chunk,
+                          .chunk_bytes = chunk_for,
                           .alloc = alloc_segregated,
                           .give = give_segregated,
-                          .fresh = fresh_segregated,
+                          .fresh = put_rest,
                           .unlist = unlist},
 };

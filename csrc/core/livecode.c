@@ -47,7 +47,8 @@ int ax_livecode_close(ax_livecode *live, ax_detail *detail)
     return AX_OK;
 }
 
-static int find(const ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+/* Says why a handle is none of a live block. */
+static int refuse(const ax_livecode *live, ax_code_handle handle, ax_detail *detail)
 {
     if (!live->open) {
         return ax_fail(detail, AX_ERR_CLOSED, "code heap is closed", 0, 0, 0, 0);
@@ -63,10 +64,20 @@ static int find(const ax_livecode *live, ax_code_handle handle, ax_detail *detai
     if (!b->alive || b->is_free) {
         return ax_fail(detail, AX_ERR_DOUBLE_FREE, NULL, handle.address, 0, 0, 0);
     }
-    if (ax_block_address(&live->heap, handle.block) != handle.address) {
-        return ax_fail(detail, AX_ERR_FOREIGN, NULL, handle.address, 0, 0, 0);
+    return ax_fail(detail, AX_ERR_FOREIGN, NULL, handle.address, 0, 0, 0);
+}
+
+static inline int find(const ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+{
+    /* A closed heap has no blocks. */
+    if (handle.block < live->heap.blocks_used) {
+        const ax_block *b = &live->heap.blocks[handle.block];
+        if (b->generation == handle.generation && b->alive && !b->is_free &&
+            ax_block_address(&live->heap, handle.block) == handle.address) {
+            return AX_OK;
+        }
     }
-    return AX_OK;
+    return refuse(live, handle, detail);
 }
 
 int ax_livecode_alloc(ax_livecode *live, uint64_t size_bytes, ax_code_handle *handle,
@@ -187,7 +198,8 @@ int ax_livecode_free(ax_livecode *live, ax_code_handle handle, ax_detail *detail
         }
     }
     chunk->open_blocks -= !b->sealed;
-    return ax_codeheap_free(&live->heap, handle.block);
+    ax_code_free_used(&live->heap, handle.block);
+    return AX_OK;
 }
 
 /* Whether the code of a chunk runs. Only flip has chunks whose code does not. */

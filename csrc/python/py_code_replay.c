@@ -78,11 +78,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static int enter(CodeReplayObject *self)
 {
-    if (atomic_exchange(&self->busy, 1)) {
-        PyErr_SetString(PyExc_RuntimeError, "replay is running in another thread");
-        return -1;
-    }
-    return 0;
+    return axpy_enter(&self->busy, "replay");
 }
 
 static PyObject *replay_step(PyObject *op, PyObject *argument)

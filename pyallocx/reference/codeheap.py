@@ -20,6 +20,7 @@ __all__ = ["Block", "Chunk", "CodeHeap", "min_hole_bytes", "size_bin"]
 _MODEL_BASE = 0x10000
 _MODEL_PAGE = 4096
 _WILDERNESS = -1
+_VICTIM = -1
 _LARGEST_BASE = 64 << 20
 
 #: header_bytes, granule_bytes and min_rest_bytes of each design.
@@ -238,8 +239,6 @@ class CodeHeap:
         needed = self.rounded(size)
         if self.policy == "buckets":
             needed = 1 << (needed - 1).bit_length()
-        elif self.policy == "segregated" and needed >= 8:
-            needed += 1 << (needed.bit_length() - 4)
         needed = max(self.chunk_bytes, needed + 2 * self.header)
         if self.policy == "bitmap":
             needed = max(needed, self.next_chunk_bytes)
@@ -435,7 +434,7 @@ class CodeHeap:
         elif self.policy == "best_fit":
             self.list_by_address(block)
         elif self.policy == "segregated":
-            self.push(block, size_bin(self.payload(block)))
+            self.list_rest(block)
         elif self.lists_by_size:
             self.push(block)
 
@@ -450,8 +449,10 @@ class CodeHeap:
             self.push(block, self.payload(block).bit_length() - 1)
             return
         lower, higher = self.neighbours(block)
+        joins_victim = False
         for neighbour in (higher, lower):
             if neighbour is not None and neighbour.free:
+                joins_victim |= neighbour is self.victim
                 if neighbour.bin is not None:
                     self.unlist(neighbour)
                 low = block if neighbour is higher else neighbour
@@ -460,10 +461,10 @@ class CodeHeap:
         if self.lists_by_size and self.payload(block) >= self.granule:
             if self.policy == "best_fit":
                 self.list_by_address(block)
+            elif self.policy == "segregated":
+                self.push(block, _VICTIM if joins_victim else size_bin(self.payload(block)))
             else:
-                self.push(
-                    block, size_bin(self.payload(block)) if self.policy == "segregated" else 0
-                )
+                self.push(block)
 
     def give_historical(self, block: Block) -> None:
         """Join with the lower neighbour, which keeps its place on the list, then the higher one.
@@ -644,17 +645,42 @@ class CodeHeap:
         return None
 
     def find_segregated(self, wanted: int) -> Block | None:
-        """Take the newest of the first bin in which every block is large enough."""
+        """Cut the victim, or the newest block of a bin that is a closer fit."""
         edge = wanted + (1 << (wanted.bit_length() - 4)) - 1 if wanted >= 8 else wanted
-        bins = [bin for bin, entries in self.lists.items() if entries and bin >= size_bin(edge)]
-        if not bins:
-            return None
-        found = self.lists[min(bins)][0]
+        bins = [bin for bin in self.lists if bin >= size_bin(edge)]
+        found = self.victim
+        if (
+            found is None
+            or self.payload(found) < wanted
+            or (bins and size_bin(self.payload(found)) > min(bins))
+        ):
+            if not bins:
+                return None
+            found = self.lists[min(bins)][0]
+        was_victim = found is self.victim
         self.unlist(found)
         rest = self.take_low(found, wanted, self.min_rest)
-        if rest is not None:
-            self.push(rest, size_bin(self.payload(rest)))
+        if rest is not None and was_victim:
+            self.push(rest, _VICTIM)
+        elif rest is not None:
+            self.list_rest(rest)
         return found
+
+    @property
+    def victim(self) -> Block | None:
+        """The largest rest of a cut, which is in no bin."""
+        return next(iter(self.lists.get(_VICTIM, [])), None)
+
+    def list_rest(self, block: Block) -> None:
+        """List the rest of a cut, or a new chunk: the larger one is the victim."""
+        victim = self.victim
+        if victim is None or self.payload(block) > self.payload(victim):
+            if victim is not None:
+                self.unlist(victim)
+                self.push(victim, size_bin(self.payload(victim)))
+            self.push(block, _VICTIM)
+        else:
+            self.push(block, size_bin(self.payload(block)))
 
 
 def size_bin(payload: int) -> int:
