@@ -492,7 +492,12 @@ def _wanted_labels(
                 # The key makes no difference here.
                 text = one.name if len(series) > 1 else f"any {one.key}"
             elif found and one.key:
-                text = _marked_text(result, one.key, rows[0], text)
+                # A landmark is one cell: what else lies on its point must not read as its value.
+                marked = [index for index in rows if index in names]
+                own = max(marked, key=lambda index: _mark_colour(names[index]) == _LANDMARK_COLOUR)
+                value = format_value(one.key, result._columns[one.key][own], "∞")
+                same = f" (same: {text})" if text != value else ""
+                text = _marked_text(result, one.key, own, value) + same
             if found:
                 text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
                 wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, _mark_colour(found[0]), True))
@@ -529,8 +534,11 @@ def _marked_text(result: SweepResult, key: str, index: int, values: str) -> str:
     if len(varied_keys(result)) < 2 and len(keys) < 2:
         return values
     row = result[index]
+    # Words tell what they are; numbers do not.
     return ", ".join(
-        f"{k} {values if k == key else format_value(k, row[k], '∞')}"
+        row[k]
+        if isinstance(row[k], str) and k != key
+        else f"{k} {values if k == key else format_value(k, row[k], '∞')}"
         for k in dict.fromkeys([*keys, key])
     )
 

@@ -197,8 +197,8 @@ def test_grids_with_different_parameters():
         "byte_cut, by retain_bytes", "low_water, by tick_operations", "age, idle_operations 100",
     ]  # fmt: skip
     texts = " ".join(text.get_text() for text in labels(ax))
-    assert "busy: policy low_water, tick_operations 10" in texts
-    assert "line: policy byte_cut, retain_bytes 64 B" in texts
+    assert "busy: low_water, tick_operations 10" in texts
+    assert "line: byte_cut, retain_bytes 64 B" in texts
     assert "nan" not in texts + ax.get_title(loc="left")
     assert "intrusive" in [t.get_text() for t in res.plot(ax=new_ax()).get_legend().get_texts()]
 
@@ -300,6 +300,21 @@ def test_a_range_is_of_numbers_that_follow_each_other():
     assert texts_of([1, 2, 4, 8], [5, 9, 5, 9]) == {"1, 4", "2, 8"}
     assert texts_of(["a", "b", "c", "d"], [5, 5, 5, 9]) == {"a = b = c", "d"}
     assert texts_of(list("abcdefg"), [5] * 6 + [9]) == {"a = b = c = 3 more", "g"}
+
+
+@pytest.mark.parametrize("keep", [(0, 512, 2048, math.inf), (math.inf, 2048, 512, 0)])
+def test_a_name_belongs_to_one_cell_of_those_on_its_point(keep):
+    res = SweepResult(
+        {
+            "keep_bytes": list(keep),
+            "waste_bytes": [1 if k == 0 else 5 for k in keep],
+            "calls": [100 if k == 0 else 7 for k in keep],
+        },
+        grid_keys=["keep_bytes"], system="demo", x="waste_bytes", y="calls",
+        metadata={"landmarks": [({"keep_bytes": 2048}, "Firefox")]},
+    )  # fmt: skip
+    texts = {text.get_text() for text in labels(res.plot(ax=new_ax()))}
+    assert texts == {"0 B", "Firefox: 2 KiB (same: 512 B … ∞)"}
 
 
 # --- curves over one parameter
