@@ -9,6 +9,7 @@ from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
+from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -27,6 +28,7 @@ __all__ = [
     "CorruptionError",
     "InvalidFree",
     "PoisonError",
+    "Profile",
     "SweepCancelled",
     "SweepResult",
     "Trace",
@@ -35,6 +37,8 @@ __all__ = [
     "chunk_map",
     "chunk_map_text",
     "load",
+    "load_profile",
+    "load_profile_or_trace",
     "load_shipped",
     "replay_arena",
     "replay_code",
