@@ -373,8 +373,8 @@ def _recognise(head: bytes, name: str) -> str:
         return min(found)[1]
     raise TraceError(
         f"{name}: expected a trace: an npz of pyallocx, memory_replay text (aosp), glibc mtrace "
-        f"text or a code trace ({', '.join(CODE_FORMATS)}), plain or inside gzip or zip; this "
-        f"begins with {head[:32]!r}"
+        f"text or a code trace ({', '.join(CODE_FORMATS)}), plain or inside gzip or zip (profiles "
+        f"are read by px.load_profile); this begins with {head[:32]!r}"
     )
 
 

@@ -6,7 +6,8 @@ rounding: the sizes are those of classes.
 
 ``"count"`` is ``nrequests``, how often the program asked (``nmalloc`` also has what was brought
 into thread caches and may never have been asked for). Large classes have no such count each, so
-their requests, known only in sum, are left out; ``metadata["large_requests_left_out"]`` says how many.
+their requests, known only in sum, are left out; ``metadata["large_requests_left_out"]`` says how
+many.
 ``"end"`` and ``"peak"`` are what is live when the statistics are written, ``curregs`` and
 ``curlextents``; jemalloc counts what lies in thread caches as live.
 

@@ -43,6 +43,7 @@ class TextReader(LineReader):
     def _parse_saved(self, text: bytes) -> None:
         try:
             saved = json.loads(text.decode("ascii"), parse_constant=_no_constant)
+            json.dumps(saved, allow_nan=False)  # 1e999 is infinity, too
         except (ValueError, RecursionError):
             saved = None
         if not (
