@@ -262,6 +262,14 @@ def test_byte_time_is_exact_past_64_bits(times, sizes):
     check(trace, "byte_time")
 
 
+@pytest.mark.parametrize("size", [3, 2**40])
+@pytest.mark.parametrize("bits", [0, 25, 26, 27, 31, 32, 33, 51, 52, 53, 63])
+def test_byte_time_keeps_every_bit(bits, size):
+    long = 2**bits
+    trace = px.Trace(op=[0, 1], object=[0, 0], size_bytes=[size, 0], time_ns=[0, long])
+    assert as_dict(trace.profile("byte_time")) == {size: long}
+
+
 def test_peak_and_end_agree_with_the_summary():
     trace = px.synthesize(20_000, seed=3, arenas=4)
     summary = trace.summary()
