@@ -389,8 +389,8 @@ class Profile:
 
     def plot(
         self,
-        *,
         ax: Axes | None = None,
+        *,
         weighted: Literal["bytes", "count"] = "bytes",
         path: str | os.PathLike[str] | None = None,
         title: str | None = None,
