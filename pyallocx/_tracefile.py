@@ -27,6 +27,7 @@ from pyallocx._files import write_atomically
 from pyallocx._progress import progress_bar
 from pyallocx.codetraces import FORMATS as CODE_FORMATS
 from pyallocx.codetraces import recognise as recognise_code
+from pyallocx.codetraces import resembled
 from pyallocx.trace import COLUMN_DTYPES, FORMAT_VERSION, REQUIRED_COLUMNS, Array, Trace
 
 if TYPE_CHECKING:
@@ -371,6 +372,9 @@ def _recognise(head: bytes, name: str) -> str:
         ]
     if found:
         return min(found)[1]
+    like = resembled(head)
+    if like is not None:
+        return like
     raise TraceError(
         f"{name}: expected a trace: an npz of pyallocx, memory_replay text (aosp), glibc mtrace "
         f"text or a code trace ({', '.join(CODE_FORMATS)}), plain or inside gzip or zip (profiles "

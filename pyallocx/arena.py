@@ -446,6 +446,10 @@ class ArenaSystem:
             groups.setdefault(key, []).append(index)
         return list(groups.values())
 
+    def check(self, cell: Cell) -> None:
+        """Raise for parameters that the core refuses together, whatever the trace."""
+        _start(Trace([], [], []), {**cell, "arena_by": "one"}, None)
+
     def explain(self, result: SweepResult) -> list[str]:
         """Say what the knee and Firefox save, and what an arena without buffers costs instead."""
         return [*explain(result), *_explain_intrusive(result), *_explain_bypassed(result)]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pyallocx import _core
-from pyallocx._systems import drive, validated, whole
+from pyallocx._systems import drive, one_of, power_of_two, validated, whole
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.sweep import Cell, Control, Parameter
 from pyallocx.trace import Trace
@@ -55,7 +55,7 @@ PARAMETERS: tuple[Parameter, ...] = (
         "chunk_bytes",
         65536,
         parse_bytes,
-        "what is asked of the system at a time, a multiple of the page",
+        "what is asked of the system at a time, a multiple of page_bytes",
         check=whole(1, 1 << 32),
     ),
     Parameter(
@@ -94,7 +94,7 @@ PARAMETERS: tuple[Parameter, ...] = (
         check=whole(1, 65536),
     ),
     Parameter(
-        "pointer_bytes", 8, parse_bytes, "4 or 8: headers are aligned to it", check=whole(4, 8)
+        "pointer_bytes", 8, parse_bytes, "4 or 8: headers are aligned to it", check=one_of(4, 8)
     ),
     Parameter(
         "granule_bytes",
@@ -110,7 +110,13 @@ PARAMETERS: tuple[Parameter, ...] = (
         "first_fit, best_fit, segregated: smaller rests stay with the block; default: the design's",
         check=whole(0, 1 << 31, missing=True),
     ),
-    Parameter("page_bytes", 4096, parse_bytes, "page of the system", check=whole(1, 1 << 30)),
+    Parameter(
+        "page_bytes",
+        4096,
+        parse_bytes,
+        "page of the system, a power of two",
+        check=power_of_two(1, 1 << 30),
+    ),
     Parameter(
         "partitions", 16, parse_count, "partition: pieces of one request", check=whole(1, 65536)
     ),
@@ -249,7 +255,8 @@ def replay_code(
     Parameters
     ----------
     trace : Trace
-        Allocations are methods, their sizes bytes of code.
+        Every alloc is a method here, its size bytes of code: a compiled method whose main code
+        and exits are two streams (`synthesize_code`) counts twice.
     modelled : bool
         Count without memory. False maps and protects real pages, which changes only what depends
         on their addresses: ``vma_count_peak``, ``hot_pages_*``, ``reach_failures``, and with
@@ -393,6 +400,7 @@ class CodeSystem:
     labels: ClassVar[Mapping[str, str]] = {
         "wastage_bytes_mean": "mapped and not code, mean",
         "wastage_bytes_peak": "mapped and not code, peak",
+        "methods": "methods (allocs: main code and exits apart)",
         "system_calls": "mmap + munmap + mprotect calls",
         "pages_flipped_per_method": "pages flipped per method",
     }
@@ -401,7 +409,8 @@ class CodeSystem:
 
     def default_trace(self) -> tuple[str, Trace]:
         """Return what is swept where no trace is given: the shipped ones are not of code."""
-        return "2,000 synthetic methods (px.synthesize_code())", synthesize_code()
+        name = "2,000 synthetic methods in two streams, 4,000 allocs (px.synthesize_code())"
+        return name, synthesize_code()
 
     def group(self, cells: Sequence[Cell]) -> list[list[int]]:
         """Every cell is a pass of its own, but equal ones are one."""
@@ -409,6 +418,10 @@ class CodeSystem:
         for index, cell in enumerate(cells):
             groups.setdefault(tuple(cell.values()), []).append(index)
         return list(groups.values())
+
+    def check(self, cell: Cell) -> None:
+        """Raise for parameters that the core refuses together, whatever the trace."""
+        _start(Trace([], [], []), cell)
 
     def run(self, trace: Trace, cells: Sequence[Cell], control: Control) -> list[object]:
         """Replay one group."""
@@ -607,7 +620,7 @@ class CodeHeap(_core.CodeHeap):
             return "<CodeHeap closed>"
         stats = self.stats()
         return (
-            f"<CodeHeap {stats['blocks']} blocks of {stats['code_bytes']} bytes, "
+            f"<CodeHeap {stats['used_blocks']} blocks of {stats['code_bytes']} bytes, "
             f"{stats['open_blocks']} open, {stats['chunks']} chunks of "
             f"{stats['mapped_bytes']} bytes>"
         )

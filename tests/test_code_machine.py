@@ -58,13 +58,18 @@ def below(policy):
         {"policy": lambda _: "byte_limit", "byte_limit": below("byte_limit")},
         {"policy": lambda _: "halving", "byte_limit": below("halving")},
         {"policy": lambda _: "halving_payload", "byte_limit": below("halving_payload")},
-        {"min_hole": lambda _: "H+M", "header_bytes": lambda _: 40, "byte_limit": lambda _: 0},
+        {
+            "min_hole": lambda _: "H+M",
+            "header_bytes": lambda _: 40,
+            "min_payload_bytes": lambda _: 8,
+            "byte_limit": lambda _: 0,
+        },
     ],
     ids=["byte_limit", "halving", "halving_payload", "H+M"],
 )
 def test_machine_convicts(wrong):
     """The machine that is content with what is right is not with what is wrong."""
-    hunt = settings(SETTINGS, max_examples=500, phases=[Phase.generate], database=None)
+    hunt = settings(SETTINGS, max_examples=2000, phases=[Phase.generate], database=None)
     with pytest.raises((AssertionError, CorruptionError)):
         run_state_machine_as_test(machine(parameters=forced(**wrong)), settings=hunt)
 

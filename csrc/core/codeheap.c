@@ -62,8 +62,8 @@ static int check_params(const ax_code_params *p, const ax_code_policy *policy, a
     }
     uint64_t least = 2 * (uint64_t)p->header_bytes + p->min_payload_bytes;
     if (p->chunk_bytes < least || p->chunk_bytes > LARGEST_CHUNK || p->chunk_bytes % page) {
-        return ax_fail(detail, AX_ERR_RANGE, "chunk_bytes (a multiple of the page)", p->chunk_bytes,
-                       least, LARGEST_CHUNK, 0);
+        return ax_fail(detail, AX_ERR_RANGE, "chunk_bytes (a multiple of page_bytes)",
+                       p->chunk_bytes, (least + page - 1) / page * page, LARGEST_CHUNK, page);
     }
     if (p->granule_bytes < 1 || p->granule_bytes > 65536) {
         return ax_fail(detail, AX_ERR_RANGE, "granule_bytes", p->granule_bytes, 1, 65536, 0);

@@ -5,7 +5,7 @@
  * answer (which value, which range, at which event) travel beside it in an ax_detail:
  *
  *     code                        detail.what         value      low        high       where
- *     AX_ERR_RANGE                name of parameter   given      smallest   largest    -
+ *     AX_ERR_RANGE                name of parameter   given      smallest   largest    step, or 0
  *     AX_ERR_WRONG_SIZE           -                   given      expected   -          key
  *     AX_ERR_POISON               -                   found      wanted     address    byte offset
  *     AX_ERR_EVENT_*              what is wrong       found      smallest   largest    event number

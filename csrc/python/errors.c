@@ -21,6 +21,12 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
         PyErr_SetString(PyExc_MemoryError, d->what ? what : "the backing refused memory");
         return NULL;
     case AX_ERR_RANGE:
+        if (d->where) {
+            return PyErr_Format(PyExc_ValueError,
+                                "%s is %llu, allowed is %llu to %llu in steps of %llu", what,
+                                (unsigned long long)d->value, (unsigned long long)d->low,
+                                (unsigned long long)d->high, (unsigned long long)d->where);
+        }
         return PyErr_Format(PyExc_ValueError, "%s is %llu, allowed is %llu to %llu", what,
                             (unsigned long long)d->value, (unsigned long long)d->low,
                             (unsigned long long)d->high);

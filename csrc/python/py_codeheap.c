@@ -257,7 +257,7 @@ static PyObject *stats_dict(const CodeHeapObject *self, const ax_livecode_totals
         {"dead_bytes", t->code.dead_bytes},
         {"largest_free_block", t->code.largest_free_bytes},
         {"external_fragmentation", t->code.free_bytes - t->code.largest_free_bytes},
-        {"blocks", t->code.blocks - t->code.free_blocks},
+        {"used_blocks", t->code.blocks - t->code.free_blocks},
         {"free_blocks", t->code.free_blocks},
         {"open_blocks", t->open_blocks},
         {"sealed_blocks", t->sealed_blocks},
@@ -371,8 +371,10 @@ static PyMethodDef heap_methods[] = {
      "    fragmentation, headers and free bytes. ``chunk_maps``, ``chunk_unmaps`` and "
      "``protect_calls``\n"
      "    are the calls of mmap, munmap and mprotect that succeeded, ``failed_calls`` those that "
-     "did "
-     "not."},
+     "did\n"
+     "    not. ``used_blocks``, which is ``open_blocks`` and ``sealed_blocks``, and "
+     "``free_blocks``\n"
+     "    together are what a sweep's column ``blocks_end`` counts."},
     {"check", heap_check, METH_NOARGS,
      "check($self, /)\n--\n\n"
      "Walk the whole state and raise if a rule is broken.\n\n"
