@@ -9,6 +9,7 @@ from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
+from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -36,6 +37,10 @@ __all__ = [
     "chunk_map_text",
     "load",
     "load_shipped",
+    "preset",
+    "preset_classes",
+    "preset_knobs",
+    "preset_names",
     "replay_arena",
     "replay_code",
     "shipped",
