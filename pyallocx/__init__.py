@@ -10,6 +10,7 @@ from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
+from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -40,6 +41,10 @@ __all__ = [
     "load_profile",
     "load_profile_or_trace",
     "load_shipped",
+    "preset",
+    "preset_classes",
+    "preset_knobs",
+    "preset_names",
     "replay_arena",
     "replay_code",
     "shipped",
