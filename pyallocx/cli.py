@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from pyallocx._core import TraceError
 from pyallocx.answer import explain, format_value
+from pyallocx.profile import Profile
 from pyallocx.render import render_text
 from pyallocx.sweep import Parameter, SweepSystem, refuse_impossible, resolve_system, sweep
 from pyallocx.table import SweepResult
@@ -185,7 +186,11 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> _Parse
         if name == asked:
             _add_sweep_flags(one, _import_system(where))
 
-    info = verbs.add_parser("info", help="describe a trace", description="Describe a trace.")
+    info = verbs.add_parser(
+        "info",
+        help="describe a trace or a profile",
+        description="Describe a trace, or a profile: a histogram of request sizes.",
+    )
     _add_trace(info)
     _add_switch(info, "--json", "print JSON only")
     info.set_defaults(run=_info)
@@ -402,6 +407,11 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
         name, trace = default_trace()
     else:
         name, trace = open_trace(options.trace, options.on_error, progress)
+    if isinstance(trace, Profile):
+        raise TraceError(
+            f"{printable(name)}: this is a profile, which has no order of events; a sweep "
+            "replays a trace"
+        )
     with ThreadPoolExecutor(jobs, "pyallocx-sweep") as executor:
         result = sweep(
             options.system,
@@ -595,11 +605,14 @@ def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple
         if name not in names:
             raise _UsageError(f"no shipped trace {name!r}; there are {', '.join(names)}")
         return name, load_shipped(name)
-    from pyallocx.trace import load
+    from pyallocx.profiles import load_file
 
     if not os.path.exists(spec):
         raise FileNotFoundError(errno.ENOENT, "no such file", spec)
-    return os.path.basename(spec), load(spec, on_error=on_error, progress=progress)
+    found = load_file(spec, traces=True, on_error=on_error, progress=progress)
+    if isinstance(found, Profile) and on_error == "skip":
+        raise _UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
+    return os.path.basename(spec), found
 
 
 # The groups of `pyallocx info`; a key of the summary that none of them names comes last.
@@ -621,6 +634,12 @@ _INFO_GROUPS = {
 
 def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     name, trace = open_trace(options.trace, options.on_error, None)
+    if isinstance(trace, Profile):
+        from pyallocx._profileinfo import profile_lines
+
+        for line in profile_lines(name, trace, as_json=options.json):
+            print(line)
+        return 0
     try:
         summary: dict[str, Any] = trace.summary()
     except OverflowError as exc:
