@@ -9,8 +9,8 @@ from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
-from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
+from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
