@@ -45,6 +45,9 @@ MIN_HOLES = ("max(M,2H)", "H+M", "2H+M", "3H+M", "4H+3M")
 #: How writable and executable exclude each other.
 WX_MODES = ("flip", "dual", "rwx", "per_thread")
 
+#: The columns whose sum is ``system_calls``.
+SYSTEM_CALLS = ("chunk_maps", "chunk_unmaps", "protect_calls", "file_calls")
+
 _U64_MAX = 2**64 - 1
 _OWN = 2**32 - 1
 
@@ -244,7 +247,7 @@ def _start(
 
 
 def _finish(row: dict[str, Any]) -> dict[str, Any]:
-    row["system_calls"] = row["chunk_maps"] + row["chunk_unmaps"] + row["protect_calls"]
+    row["system_calls"] = sum(row[kind] for kind in SYSTEM_CALLS)
     return row
 
 
@@ -369,6 +372,7 @@ class CodeSystem:
         "chunk_maps",
         "chunk_unmaps",
         "protect_calls",
+        "file_calls",
         "system_calls",
         "flips_to_write",
         "flips_to_exec",
@@ -411,7 +415,7 @@ class CodeSystem:
         "wastage_bytes_mean": "mapped and not code, mean",
         "wastage_bytes_peak": "mapped and not code, peak",
         "methods": "methods (allocs: main code and exits apart)",
-        "system_calls": "mmap + munmap + mprotect calls",
+        "system_calls": "calls of mmap, munmap, mprotect, memfd",
         "pages_flipped_per_method": "pages flipped per method",
     }
 

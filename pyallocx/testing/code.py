@@ -147,6 +147,7 @@ class CodeHeapMachine(RuleBasedStateMachine):
         self.twin = CodeHeap(**self.params)
         # Number of the block under test, and the twin's block.
         self.live: list[tuple[int, Any]] = []
+        self.allocs = 0
 
     def size(self, share: int) -> int:
         """Return a size up to more than a chunk of small parameters."""
@@ -161,6 +162,12 @@ class CodeHeapMachine(RuleBasedStateMachine):
         assert payload == self.twin.payload(block), "another size"
         self.live.append((number, block))
 
+    def alloc(self, size: int) -> tuple[int, int, int]:
+        """Take a block, and count it."""
+        found: tuple[int, int, int] = self.heap.alloc(size)
+        self.allocs += 1
+        return found
+
     @rule(share=st.integers(0, 7), times=st.integers(1, 4))
     def allocate(self, share: int, times: int) -> None:
         """Take blocks; each is as large as its policy promises, out of a listed one if any."""
@@ -169,7 +176,7 @@ class CodeHeapMachine(RuleBasedStateMachine):
             listed = any(row["listed"] for row in self.heap.blocks())
             maps, flushes = twin.counters["chunk_maps"], twin.counters["flushes"]
             size = 0 if twin.historical else self.size(share)
-            found = self.heap.alloc(size)
+            found = self.alloc(size)
             block = twin.alloc(size)
             if twin.counters["flushes"] != flushes:
                 self.live.clear()
@@ -222,12 +229,19 @@ class CodeHeapMachine(RuleBasedStateMachine):
         assert sum(row["payload_bytes"] for row in rows) + more == before, "bytes were lost"
 
     @precondition(lambda self: self.live)
-    @rule(choice=st.integers(0, 99))
-    def execute(self, choice: int) -> None:
-        """Make a block's chunk executable."""
-        number, block = self.live[choice % len(self.live)]
-        self.heap.mark_exec(number)
-        self.twin.mark(self.twin.chunk_of(block), True)
+    @rule(choice=st.integers(0, 99), length=st.integers(1, 4))
+    def execute(self, choice: int, length: int) -> None:
+        """Make the chunks of a code list executable: all of them are, after it."""
+        start = choice % len(self.live)
+        code_list = self.live[start : start + length]
+        for number, block in code_list:
+            self.heap.mark_exec(number)
+            self.twin.mark(self.twin.chunk_of(block), True)
+        chunks = {self.twin.chunks.index(self.twin.chunk_of(block)) for _, block in code_list}
+        rows = self.heap.blocks()
+        assert {row["chunk"] for row in rows} >= chunks
+        for row in rows:
+            assert row["executable"] or row["chunk"] not in chunks, "a chunk is not executable"
 
     @precondition(lambda self: self.live)
     @rule(choice=st.integers(0, 99), keep=st.integers(0, 400), whole=st.booleans())
@@ -288,7 +302,7 @@ class CodeHeapMachine(RuleBasedStateMachine):
         self.heap.fail_backing_call(n, books)
         size = 0 if twin.historical else self.size(share)
         try:
-            found = self.heap.alloc(size)
+            found = self.alloc(size)
         except MemoryError:
             self.heap.fail_backing_call(0, books)
             after = self.heap.counters()
@@ -318,9 +332,9 @@ class CodeHeapMachine(RuleBasedStateMachine):
         }
         assert counted == expected
         assert_sound(rows, twin.header, twin.least_listed, joins=twin.joins)
-        executable = sum(chunk.executable for chunk in twin.chunks)
-        if counted["chunk_unmaps"] == 0 and twin.wx != "dual":
-            assert counted["flips_to_exec"] - counted["flips_to_write"] == executable
+        executable = sum(chunk.executable for chunk in twin.chunks) + twin.executable_gone
+        assert counted["flips_to_exec"] - counted["flips_to_write"] == executable
+        assert counted["flips_to_write"] <= self.allocs, "a flip to write without an alloc"
 
 
 def blocks_of(heap: CodeHeap) -> list[dict[str, int]]:
