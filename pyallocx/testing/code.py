@@ -200,24 +200,43 @@ class CodeHeapMachine(RuleBasedStateMachine):
             self.heap.free(number)
             self.twin.free(block)
 
-    @precondition(lambda self: self.live and self.twin.historical)
+    @precondition(lambda self: self.twin.historical)
     @rule(
         choice=st.integers(0, 99),
         low=st.integers(0, 300),
-        hole=st.integers(0, 400) | st.integers(70, 90),  # two headers, as a rule
+        hole=st.integers(0, 400),
+        kind=st.integers(0, 2),
+        times=st.integers(1, 4),
     )
+    def give_holes_back(self, choice: int, low: int, hole: int, kind: int, times: int) -> None:
+        """Give the middle, the low end, the high end or all of some blocks back.
+
+        Holes from the smallest that is cut on, inside of one pointer, or of any size.
+        """
+        for n in range(times):
+            if not self.live:
+                self.allocate(0, 1)
+            at, bytes_of_it = low + 5 * n, hole + 7 * n
+            if (kind + n) % 3 == 0:
+                bytes_of_it = self.twin.hole_least + bytes_of_it % 32
+            elif (kind + n) % 3 == 1:
+                at, bytes_of_it = at // 8 * 8 + 1 + at % 2, 1 + bytes_of_it % 4
+            self.give_a_hole_back(choice + n, at, bytes_of_it)
+
     def give_a_hole_back(self, choice: int, low: int, hole: int) -> None:
-        """Give the middle, the low end, the high end or all of a block back."""
+        """Give a hole of a block back: no byte is lost, and what is free is of use."""
         number, block = self.live.pop(choice % len(self.live))
         if block.code_bytes:  # a hole is where no code is, and `shrink` has said where it is
             self.live.append((number, block))
             return
         start = block.start + self.twin.header
         room = block.end - start
-        low = min(low, room) if low % 3 else 0
-        high = low + min(hole, room - low) if hole % 3 else room
-        before = sum(row["payload_bytes"] for row in self.heap.blocks())
-        blocks = len(self.heap.blocks())
+        low = min(low, room) if low % 4 else 0
+        high = low + min(hole, room - low) if hole % 8 else room
+        rows = self.heap.blocks()
+        before = sum(row["payload_bytes"] for row in rows)
+        dead = sum(row["dead"] for row in rows)
+        blocks = len(rows)
         pieces = self.heap.add_remainder(number, start + low, start + high)
         code_list: list[Any] = []
         self.twin.add_remainder(code_list, block, start + low, start + high)
@@ -227,6 +246,7 @@ class CodeHeapMachine(RuleBasedStateMachine):
         rows = self.heap.blocks()
         more = (len(rows) - blocks) * self.twin.header
         assert sum(row["payload_bytes"] for row in rows) + more == before, "bytes were lost"
+        assert sum(row["dead"] for row in rows) <= dead, "a hole is free, and of no use"
 
     @precondition(lambda self: self.live)
     @rule(choice=st.integers(0, 99), length=st.integers(1, 4))
