@@ -552,7 +552,7 @@ class CodeHeap(_core.CodeHeap):
         bug 601724's history know no size: ``alloc()`` gives a block as they do, `shrink` gives the
         rest back. They are ``"scan"`` (V1), ``"whole_block"`` (V2 to V6), ``"partition"`` (comments
         1 to 3), ``"halving"`` (comments 13 and 17), ``"halving_payload"`` (comment 17 as its author
-        calculates) and ``"byte_limit"`` (V7, which landed under bug 614126); `CodeSystem` says more.
+        calculates) and ``"byte_limit"`` (V7, which landed under bug 614126).
     wx : str
         How writable and executable exclude each other.
 
