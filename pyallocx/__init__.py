@@ -9,6 +9,7 @@ from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
+from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -27,6 +28,7 @@ __all__ = [
     "CorruptionError",
     "InvalidFree",
     "PoisonError",
+    "SizeMap",
     "SweepCancelled",
     "SweepResult",
     "Trace",
@@ -42,6 +44,7 @@ __all__ = [
     "sweep",
     "synthesize",
     "synthesize_code",
+    "table_violations",
 ]
 
 try:
