@@ -9,56 +9,39 @@ from __future__ import annotations
 
 import importlib
 import json
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from pyallocx import _core
+from pyallocx._tablemap import (
+    LOGS,
+    MAX_BYTES,
+    Ints,
+    Sizes,
+    Violation,
+    class_sizes,
+    logarithm,
+    table_violations,
+    whole,
+)
 
 __all__ = ["MAP_KINDS", "SizeMap", "Violation", "table_violations"]
 
 MAP_KINDS: tuple[str, ...] = _core.MAP_KINDS
 """The ways of looking up, by name: fixed, table, flat, search, search_branchless."""
 
-Ints = npt.NDArray[np.integer[Any]]
 Int = int | np.integer[Any]
-_Sizes = npt.NDArray[np.uint64]
 
 _CLASS_OF, _SIZE_OF, _ROUND, _LEAST_SET_BIT = range(4)
 _SLICE_ITEMS = 1 << 20  # at a time, so that Ctrl-C is heard
 _CHECK_SIZES = 1 << 22
 _MOST = 2**64 - 1
-_MOST_CLASSES = 65534
-_MOST_BYTES = 1 << 48  # of a header and of an alignment
-_LOGS = ("num_bits", "min_size_log", "mid_size_log", "max_size_log")
 _FORMAT = "pyallocx size map"
-
-
-class Violation(NamedTuple):
-    """A condition that keeps a class list from being a right table map.
-
-    Attributes
-    ----------
-    condition : str
-        ``"V1"`` to ``"V6"``.
-    refused : bool
-        Whether a table map of these classes cannot be made. What is not refused wastes memory, and
-        no more.
-    class_index : int
-        Of the class that breaks it, from 0; the number of classes where one is missing.
-    text : str
-        The condition in words, with the numbers.
-    """
-
-    condition: str
-    refused: bool
-    class_index: int
-    text: str
 
 
 class SizeMap:
@@ -121,12 +104,12 @@ class SizeMap:
         if kind == "fixed":
             raise ValueError("a fixed map makes its own classes: SizeMap.fixed(...)")
         given = (num_bits, min_size_log, mid_size_log, max_size_log)
-        self._set(kind, _class_sizes(classes), delta_bytes, given, header_bytes, align_bytes, name)
+        self._set(kind, class_sizes(classes), delta_bytes, given, header_bytes, align_bytes, name)
 
     def _set(
         self,
         kind: str,
-        classes: _Sizes | None,
+        classes: Sizes | None,
         delta_bytes: int,
         given: Sequence[int | None],
         header_bytes: int,
@@ -139,17 +122,17 @@ class SizeMap:
             raise TypeError(f"name must be a text, got {name!r}")
         self.kind = kind
         self.name = name
-        self.delta_bytes = _whole("delta_bytes", delta_bytes, 0, _MOST_BYTES)
-        self.header_bytes = _whole("header_bytes", header_bytes, 0, _MOST_BYTES)
-        self.align_bytes = _whole("align_bytes", align_bytes, 1, _MOST_BYTES)
+        self.delta_bytes = whole("delta_bytes", delta_bytes, 0, MAX_BYTES)
+        self.header_bytes = whole("header_bytes", header_bytes, 0, MAX_BYTES)
+        self.align_bytes = whole("align_bytes", align_bytes, 1, MAX_BYTES)
         if self.align_bytes & (self.align_bytes - 1):
             raise ValueError(f"align_bytes must be a power of two, got {align_bytes}")
         logs: Mapping[str, int | None] = {
-            log: None if value is None else _whole(log, value, log == "num_bits", 63)
-            for log, value in zip(_LOGS, given, strict=True)
+            log: None if value is None else whole(log, value, log == "num_bits", 63)
+            for log, value in zip(LOGS, given, strict=True)
         }
         if kind == "table" and classes is not None:
-            logs = _logarithm(classes, self.delta_bytes, logs)
+            logs = logarithm(classes, self.delta_bytes, logs)
             for violation in table_violations(classes, delta_bytes=self.delta_bytes, **logs):
                 if violation.refused:
                     raise ValueError(f"no table map: {violation.text}")
@@ -161,7 +144,7 @@ class SizeMap:
             "align_bytes": self.align_bytes,
         }
         self._core = _core.SizeMap(params, classes)
-        self.classes: _Sizes = np.frombuffer(self._core.classes(), dtype=np.uint64)
+        self.classes: Sizes = np.frombuffer(self._core.classes(), dtype=np.uint64)
         self.largest = int(self.classes[-1])
         if self.header_bytes >= self.largest:
             raise ValueError(
@@ -454,7 +437,7 @@ class SizeMap:
 
     def _look_up_one(self, what: int, value: int) -> int:
         if what in (_SIZE_OF, _LEAST_SET_BIT):
-            size = self._core.size_of(_whole("id", value, what == _LEAST_SET_BIT, len(self)))
+            size = self._core.size_of(whole("id", value, what == _LEAST_SET_BIT, len(self)))
             return size if what == _SIZE_OF else (size & -size).bit_length() - 1
         if value < 0:
             raise ValueError(f"size is {value}, allowed is at least 0")
@@ -564,8 +547,8 @@ class SizeMap:
         >>> SizeMap([32, 512, 1024, 2048]).hints(14, 13)
         array([14, 14,  8,  4], dtype=uint32)
         """
-        most = _whole("max_cached", max_cached, 0, 2**32 - 1)
-        bytes_log = _whole("max_bytes_log", max_bytes_log, 0, 63)
+        most = whole("max_cached", max_cached, 0, 2**32 - 1)
+        bytes_log = whole("max_bytes_log", max_bytes_log, 0, 63)
         return np.array(self._core.hints(most, bytes_log), dtype=np.uint32)
 
     # --- files
@@ -608,153 +591,6 @@ class SizeMap:
             raise ValueError(f"{os.fspath(path)}: {exc}") from exc
 
 
-def table_violations(
-    classes: Sequence[int] | Ints,
-    *,
-    delta_bytes: int = 0,
-    num_bits: int | None = None,
-    min_size_log: int | None = None,
-    mid_size_log: int | None = None,
-    max_size_log: int | None = None,
-    align_bytes: int = 1,
-) -> tuple[Violation, ...]:
-    """Return which conditions a class list breaks that a table map needs, by name.
-
-    Parameters
-    ----------
-    classes : sequence of int
-        Bytes; need not rise.
-    delta_bytes, num_bits, min_size_log, mid_size_log, max_size_log
-        As those of `SizeMap`.
-    align_bytes : int, default 1
-        What V6 wants all classes to be multiples of.
-
-    Returns
-    -------
-    tuple of Violation
-        In order, each condition at most once, by the first class that breaks it.
-
-    Notes
-    -----
-    With d = `delta_bytes`:
-
-    - V1: the classes rise strictly, and are at most 254.
-    - V2: the linear prefix is complete: class i is ``d + (i + 1) * 2**min_size_log`` for all
-      ``i < 2**(mid_size_log - min_size_log)``. Else sizes get classes smaller than they are.
-    - V3: ``mid_size_log >= num_bits - 1``.
-    - V4: behind the prefix, ``class - d`` has at most `num_bits` significant bits: it is an edge of
-      a cell. Else the sizes of its cell get the class behind it. Where that is the largest class
-      they would get none, so it is refused.
-    - V5: the largest class is at most ``2**max_size_log + d``. Else sizes are looked up behind the
-      end of the table.
-    - V6: all classes are multiples of `align_bytes`.
-
-    Examples
-    --------
-    >>> for violation in table_violations([32, 48, 80, 100], delta_bytes=16, num_bits=3,
-    ...                                   min_size_log=4, mid_size_log=5, max_size_log=7):
-    ...     print(violation.text)
-    V4: the largest class, 100, less delta_bytes has 5 significant bits (1010100), num_bits allows 3
-    """
-    sizes = _class_sizes(classes, rising=False)
-    delta = _whole("delta_bytes", delta_bytes, 0, _MOST_BYTES)
-    given = dict(zip(_LOGS, (num_bits, min_size_log, mid_size_log, max_size_log), strict=True))
-    logs = _logarithm(sizes, delta, given)
-    align = _whole("align_bytes", align_bytes, 1, _MOST_BYTES)
-    params = logs | {"delta_bytes": delta, "align_bytes": align}
-    return tuple(
-        Violation(
-            f"V{number}", refused, index, _words(number, index, value, expected, sizes, params)
-        )
-        for number, refused, index, value, expected in _core.size_map_violations(params, sizes)
-    )
-
-
-def _words(
-    number: int, index: int, value: int, expected: int, sizes: _Sizes, params: Mapping[str, int]
-) -> str:
-    if number == 1 and index == len(sizes):
-        return f"V1: {value} classes, at most {expected} are allowed"
-    if number == 1:
-        return f"V1: class {index + 1} is {value}, not above the one before it, {sizes[index - 1]}"
-    if number == 2:
-        found = "there is none" if index == len(sizes) else f"it is {value}"
-        end = (1 << params["mid_size_log"]) + params["delta_bytes"]
-        return (
-            f"V2: the linear prefix (steps of {1 << params['min_size_log']} up to {end}) wants "
-            f"{expected} as class {index + 1}, {found}"
-        )
-    if number == 3:
-        return f"V3: num_bits is {value}, mid_size_log allows {expected}"
-    if number == 4:
-        above = value - params["delta_bytes"]
-        digits = f"{above:b}".rstrip("0")
-        which = "the largest class" if index == len(sizes) - 1 else f"class {index + 1}"
-        return (
-            f"V4: {which}, {value}, less delta_bytes has {len(digits)} significant bits "
-            f"({above:b}), num_bits allows {expected}"
-        )
-    if number == 5:
-        return f"V5: the largest class is {value}, max_size_log and delta_bytes allow {expected}"
-    return f"V6: class {index + 1} is {value}, no multiple of {expected}"
-
-
-def _logarithm(
-    classes: _Sizes, delta_bytes: int, given: Mapping[str, int | None]
-) -> dict[str, int]:
-    """Fill in what is left out of the logarithm: what fits the classes best."""
-    above = [max(1, int(size) - delta_bytes) for size in classes]
-    low = given["min_size_log"]
-    if low is None:
-        low = min(63, above[0].bit_length() - 1)
-    middle = given["mid_size_log"]
-    if middle is None:
-        prefix = 0
-        while prefix < len(above) and above[prefix] == (prefix + 1) << low:
-            prefix += 1
-        middle = min(63, low + max(1, prefix).bit_length() - 1)
-    bits = given["num_bits"]
-    if bits is None:
-        behind = above[1 << max(0, middle - low) :] if middle - low < 32 else []
-        widest = max((len(f"{size:b}".rstrip("0")) for size in behind), default=1)
-        bits = max(1, min(widest, middle + 1, 15))
-    high = given["max_size_log"]
-    if high is None:
-        high = min(63, max(middle, (max(above) - 1).bit_length()))
-    return dict(zip(_LOGS, (bits, low, middle, high), strict=True))
-
-
-def _class_sizes(classes: Any, *, rising: bool = True) -> _Sizes:
-    """Return classes as uint64, or an error that names the first that is wrong."""
-    if isinstance(classes, np.ndarray) and classes.dtype.kind not in "iu":
-        raise TypeError(f"classes must be integers, got an array of {classes.dtype}")
-    values = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
-    if not values:
-        raise ValueError("there must be at least one class")
-    if len(values) > _MOST_CLASSES:
-        raise ValueError(f"there are {len(values)} classes, at most {_MOST_CLASSES} are allowed")
-    sizes = [_whole(f"class {i + 1}", value, 1, _MOST - 1) for i, value in enumerate(values)]
-    for i in range(1, len(sizes) if rising else 0):
-        if sizes[i] <= sizes[i - 1]:
-            raise ValueError(
-                f"classes must rise strictly (V1), but class {i + 1} is {sizes[i]} after "
-                f"{sizes[i - 1]}"
-            )
-    return np.array(sizes, dtype=np.uint64)
-
-
-def _whole(name: str, value: Any, low: int, high: int) -> int:
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    if not low <= number <= high:
-        raise ValueError(f"{name} is {number}, allowed is {low:d} to {high}")
-    return number
-
-
 def _kind_of(thing: object) -> str:
     return f"an array of {thing.dtype}" if isinstance(thing, np.ndarray) else type(thing).__name__
 
@@ -765,7 +601,7 @@ def _made(document: Mapping[str, Any]) -> SizeMap:
     kind, classes = values.pop("kind"), values.pop("classes")
     if kind != "fixed":
         return SizeMap(classes, kind=kind, **values)
-    missing = [log for log in _LOGS if values[log] is None]
+    missing = [log for log in LOGS if values[log] is None]
     if missing:
         raise ValueError(f"a fixed map needs {missing[0]}")
     made = SizeMap.fixed(**values)
@@ -795,7 +631,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     version = document.pop("version", None)
     if version != 1 or isinstance(version, bool):
         raise ValueError(f"version {version!r} of the format is not known, only 1 is")
-    expected = ("kind", "name", "classes", "delta_bytes", *_LOGS, "header_bytes", "align_bytes")
+    expected = ("kind", "name", "classes", "delta_bytes", *LOGS, "header_bytes", "align_bytes")
     for key in document:
         if key not in expected:
             raise ValueError(f"unknown key {key!r}")

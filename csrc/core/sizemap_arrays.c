@@ -56,25 +56,33 @@ static void move_items(unsigned char *to, ptrdiff_t to_stride, const unsigned ch
         LOOP(uint64_t);       \
     }
 
-/* All bits that any of n numbers has: not below their largest, and its sign bit says whether one is
- * negative. The length of a whole block is a constant, so that the compiler makes vectors of it. */
+/* All bits that any of n numbers has: as a number not below their largest, and its sign bit says
+ * whether one is negative. The length of a whole block is a constant, so that the compiler makes
+ * vectors of it, and there are four sums, so that they do not wait for one another. */
 static uint64_t bits_of(const void *from, uint32_t bytes, size_t n)
 {
+    enum { QUARTER = BLOCK / 4 };
     uint64_t bits = 0;
-#define LOOP(type)                               \
-    do {                                         \
-        const type *p = (const type *)from;      \
-        type any = 0;                            \
-        if (n == BLOCK) {                        \
-            for (size_t i = 0; i < BLOCK; i++) { \
-                any |= p[i];                     \
-            }                                    \
-        } else {                                 \
-            for (size_t i = 0; i < n; i++) {     \
-                any |= p[i];                     \
-            }                                    \
-        }                                        \
-        bits = any;                              \
+#define LOOP(type)                                 \
+    do {                                           \
+        const type *p = (const type *)from;        \
+        type a = 0;                                \
+        type b = 0;                                \
+        type c = 0;                                \
+        type d = 0;                                \
+        if (n == BLOCK) {                          \
+            for (size_t i = 0; i < QUARTER; i++) { \
+                a |= p[i];                         \
+                b |= p[i + QUARTER];               \
+                c |= p[i + 2 * QUARTER];           \
+                d |= p[i + 3 * QUARTER];           \
+            }                                      \
+        } else {                                   \
+            for (size_t i = 0; i < n; i++) {       \
+                a |= p[i];                         \
+            }                                      \
+        }                                          \
+        bits = (uint64_t)a | b | c | d;            \
     } while (0)
     BY_WIDTH(bytes, LOOP)
 #undef LOOP
