@@ -163,6 +163,21 @@ def test_any_list(classes):
         check_size_map(ours, ())
 
 
+@given(
+    class_lists(max_bytes=4096),
+    st.lists(st.integers(1, 2000), min_size=1, max_size=20, unique=True),
+    st.integers(12, 50),
+    st.integers(0, 5000),
+)
+def test_large_classes_behind_small_ones(classes, multiples, grid_log, shift):
+    """Mostly flat maps of two levels."""
+    above = [4096 + shift + (multiple << grid_log) for multiple in sorted(multiples)]
+    ours, twin = px.SizeMap(classes + above), ReferenceMap(classes + above)
+    sizes = [n + d for n in (0, 1, *classes, *above) for d in (-1, 0, 1) if n + d >= 0]
+    assert ours.class_of(sizes).tolist() == [twin.class_of(n) for n in sizes]
+    assert [ours.class_of(n) for n in sizes] == [twin.class_of(n) for n in sizes]
+
+
 @given(fixed_parameters())
 def test_fixed(params):
     fixed, twin = px.SizeMap.fixed(**params), FixedMap(**params)
@@ -302,6 +317,9 @@ def test_off_the_grid_is_safe_and_said():
     with pytest.raises(px.CorruptionError, match="smaller one holds it: found 9, expected 8"):
         table.check()
     assert [v.condition for v in table.violations(align_bytes=7)] == ["V4", "V6"]
+    one_size = px.SizeMap([*VALID[:7], 177, 272], kind="table", **LOG)
+    with pytest.raises(px.CorruptionError, match=r"found 9, expected 8 \(at 177\)"):
+        one_size.check()
 
 
 @pytest.mark.parametrize(

@@ -248,8 +248,8 @@ static int best_split(const ax_sizemap *map, uint32_t *split, uint64_t *entries)
     }
     uint64_t distances = 0;
     for (uint32_t id = count - 1; id >= 1; id--) {
-        distances |= map->largest - sizes[id];
-        above[id] = (uint8_t)lowest_bit(distances);
+        distances |= map->largest - sizes[id + 1];
+        above[id] = (uint8_t)shift_of(distances, map->largest);
     }
     distances = 0;
     *entries = UINT64_MAX;
@@ -257,7 +257,7 @@ static int best_split(const ax_sizemap *map, uint32_t *split, uint64_t *entries)
     for (uint32_t id = 1; id <= count; id++) {
         distances |= sizes[id] - sizes[1];
         const uint64_t low = level_entries(sizes[id], shift_of(distances, sizes[1])) + 2;
-        const uint64_t high = id < count ? (map->largest - sizes[id]) >> above[id] : 0;
+        const uint64_t high = id < count ? level_entries(map->largest - sizes[id], above[id]) : 0;
         if (low + high <= *entries) {
             *entries = low + high;
             *split = id < count ? id : 0;
@@ -324,13 +324,15 @@ static int build_flat(ax_sizemap *map, ax_detail *detail)
     }
     if (split) {
         distances = 0;
-        for (uint32_t k = split; k < map->count; k++) {
+        for (uint32_t k = split + 1; k < map->count; k++) {
             distances |= map->largest - sizes[k];
         }
+        /* The steps need not end at the split: it is compared with. */
+        const uint64_t above = UINT64_C(1) << shift_of(distances, map->largest);
         map->split = sizes[split];
-        map->shift[1] = lowest_bit(distances);
-        map->bias[1] = (UINT64_C(1) << map->shift[1]) - 1 - map->split;
-        map->base[1] = index - 1;
+        map->shift[1] = lowest_bit(above);
+        map->bias[1] = above - 1 - (map->largest & (above - 1));
+        map->base[1] = index - ((map->split + 1 + map->bias[1]) >> map->shift[1]);
         for (; id <= map->count; id++) {
             const uint64_t end = ((sizes[id] + map->bias[1]) >> map->shift[1]) + map->base[1];
             for (; index <= end; index++) {
