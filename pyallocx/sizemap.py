@@ -422,7 +422,8 @@ class SizeMap:
             if source.__array_interface__["data"] == written.__array_interface__["data"] and (
                 source.strides == written.strides and source.itemsize == written.itemsize
             ):
-                self._run(what, source, None)  # before anything is lost
+                if source.dtype.kind == "i" or what not in (_CLASS_OF, _ROUND):
+                    self._run(what, source, None)  # before anything is lost
             else:
                 source = source.copy()
         self._run(what, source, written)
