@@ -223,6 +223,11 @@ class SizeMap:
 
     # --- what it is
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_ids" in self.__dict__:  # the last that is set
+            raise AttributeError(f"a SizeMap does not change: {name}")
+        super().__setattr__(name, value)
+
     def __len__(self) -> int:
         return len(self.classes)
 

@@ -584,6 +584,8 @@ def test_equal_maps():
     assert repr(px.SizeMap([8], name="one")) == "<SizeMap 'one': flat, 1 class up to 8>"
     with pytest.raises(ValueError, match="read-only"):
         a.classes[0] = 1
+    with pytest.raises(AttributeError, match="does not change: header_bytes"):
+        a.header_bytes = 8
 
 
 @pytest.mark.parametrize("kind", MAP_KINDS)
