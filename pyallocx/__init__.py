@@ -11,6 +11,7 @@ from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
+from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -30,6 +31,7 @@ __all__ = [
     "InvalidFree",
     "PoisonError",
     "Profile",
+    "SizeMap",
     "SweepCancelled",
     "SweepResult",
     "Trace",
@@ -51,6 +53,7 @@ __all__ = [
     "sweep",
     "synthesize",
     "synthesize_code",
+    "table_violations",
 ]
 
 try:
