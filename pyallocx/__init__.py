@@ -9,6 +9,7 @@ from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
+from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -25,15 +26,19 @@ __all__ = [
     "CodeReplay",
     "Control",
     "CorruptionError",
+    "Fit",
     "InvalidFree",
     "PoisonError",
     "SweepCancelled",
     "SweepResult",
+    "TailRule",
     "Trace",
     "TraceError",
+    "Wastage",
     "__version__",
     "chunk_map",
     "chunk_map_text",
+    "fit",
     "load",
     "load_shipped",
     "replay_arena",
@@ -42,6 +47,7 @@ __all__ = [
     "sweep",
     "synthesize",
     "synthesize_code",
+    "wastage",
 ]
 
 try:
