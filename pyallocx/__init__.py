@@ -8,6 +8,7 @@ from pyallocx.arena import Arena, ArenaReplay, replay_arena
 from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
+from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.sweep import Control, SweepCancelled, sweep
@@ -26,6 +27,7 @@ __all__ = [
     "CodeReplay",
     "Control",
     "CorruptionError",
+    "CrossValidation",
     "Fit",
     "InvalidFree",
     "PoisonError",
@@ -38,6 +40,7 @@ __all__ = [
     "__version__",
     "chunk_map",
     "chunk_map_text",
+    "cross_validate",
     "fit",
     "load",
     "load_shipped",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -20,8 +20,8 @@ class TailRule:
 
     A span is divided into as many objects as fit; what is left at its end, the tail, is shared by
     them: an object costs ``pages * page_bytes / objects``. Chosen are the fewest pages whose tail
-    is at most the fraction `max_tail` of them; where none up to `max_pages` will do, those with the
-    cheapest objects. A class of more than `max_pages` pages has a span of its own.
+    is at most the fraction `max_tail` of them, `max_pages` at most. A class of more pages has a
+    span of its own.
 
     Parameters
     ----------
@@ -31,6 +31,10 @@ class TailRule:
         From 1 to 2**30.
     max_pages : int, default 32
         From 1 to 65536.
+    fallback : str, default "cheapest"
+        Where no number of pages will do: those that make the ``"cheapest"`` objects, or the
+        ``"largest"`` number, where a loop over them stops. Under the latter a larger class can cost
+        less than a smaller one.
     move_bytes : int, default 0
         gperftools moves ``move_bytes / class`` objects at a time, 2 to 32, and a span must hold a
         quarter of them (gperftools: 65536). 0: any number will do.
@@ -45,12 +49,15 @@ class TailRule:
     page_bytes: int = 8192
     max_pages: int = 32
     move_bytes: int = 0
+    fallback: str = "cheapest"
 
     def __post_init__(self) -> None:
         real("max_tail", self.max_tail, 0, 1)
         integer("page_bytes", self.page_bytes, 1, 1 << 30)
         integer("max_pages", self.max_pages, 1, 65536)
         integer("move_bytes", self.move_bytes, 0, MAX_BYTES)
+        if self.fallback not in ("cheapest", "largest"):
+            raise ValueError(f"fallback is {self.fallback!r}, allowed are 'cheapest', 'largest'")
 
     @classmethod
     def gperftools(cls) -> TailRule:
@@ -66,6 +73,7 @@ class TailRule:
             "span_move_bytes": self.move_bytes,
             "tail_num": fraction.numerator,
             "tail_den": fraction.denominator,
+            "span_largest": self.fallback == "largest",
         }
 
     def effective_bytes(self, class_bytes: int) -> float:
@@ -123,14 +131,7 @@ class Constraints:
             "prefix": self.prefix,
             "page_bytes": self.page_bytes,
             "page_cap": self.page_cap,
-            "tail_rule": None
-            if rule is None
-            else {
-                "max_tail": rule.max_tail,
-                "page_bytes": rule.page_bytes,
-                "max_pages": rule.max_pages,
-                "move_bytes": rule.move_bytes,
-            },
+            "tail_rule": None if rule is None else asdict(rule),
         }
 
 

@@ -183,7 +183,6 @@ class Fit:
     excluded_bytes: float
     _wanted: Constraints = field(repr=False)
     _profile: Histogram = field(repr=False)
-    _search: _core.SizeFit = field(repr=False)
     _addition: Addition | None = field(repr=False)
 
     @property
@@ -204,7 +203,7 @@ class Fit:
     @property
     def floor_bytes(self) -> float:
         """What every table under these constraints wastes, however many classes it has."""
-        every = self._search.candidates()
+        every = _start(self._profile, self._wanted).candidates()
         return _evaluate(every, self._profile, self._wanted).wastage_bytes
 
     def evaluate(self, profile: Any) -> Wastage:
@@ -309,8 +308,23 @@ class Fit:
         return size_map(self.classes.tolist(), kind=kind, **(given | parameters))
 
     def check(self) -> None:
-        """Raise `CorruptionError` if the search's state or its answer contradict themselves."""
-        self._search.check()
+        """Solve again by the quadratic solver, which rests on no condition, and compare.
+
+        Takes time in proportion to the number of classes and to the square of the candidates.
+
+        Raises
+        ------
+        CorruptionError
+            If the table does not cost what it says, or (``greedy`` aside) a better one was found.
+        """
+        again = _solve(self._profile, self._wanted, "quadratic", time.perf_counter())
+        cost = self.table.wastage_bytes
+        slack = 0 if self.exact else 1e-9 * (1 + abs(cost))
+        if abs(cost - self.wastage_bytes) > slack:
+            raise _core.CorruptionError(f"the table wastes {cost}, not {self.wastage_bytes} bytes")
+        best = again.wastage_bytes
+        if cost < best - slack or (self.method != "greedy" and cost > best + slack):
+            raise _core.CorruptionError(f"the table wastes {cost} bytes, the best one {best}")
 
     def __repr__(self) -> str:
         return "\n".join(
@@ -429,6 +443,7 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
     core = _start(profile, wanted)
     core.start(METHODS.index(method), wanted.classes)
     drive(core, 1, None)
+    core.check()
     result = core.result()
     exact = bool(result["exact"])
     found = np.array(result["classes"], dtype=np.uint64)
@@ -450,7 +465,6 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
         excluded_bytes=_number(result["excluded_bytes"]),
         _wanted=wanted,
         _profile=profile,
-        _search=core,
         _addition=addition,
     )
 

@@ -68,7 +68,7 @@ double ax_sizefit_effective(const ax_sizefit_params *params, uint64_t class_byte
             return (double)span / (double)objects;
         }
         const double each = (double)span / (double)objects;
-        if (each < best) {
+        if (each < best || params->span_largest) {
             best = each;
             *pages = p;
         }

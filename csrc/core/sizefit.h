@@ -53,8 +53,10 @@ typedef struct ax_sizefit_params {
     uint32_t bits;          /* most significant bits of (class - header); 0: any */
     /* the tail rule: a class is cut from the fewest pages whose tail is at most the fraction
      * tail_num / tail_den and which hold as many objects as are asked for; of at most
-     * span_max_pages pages (where none will do: the pages with the smallest tail) */
+     * span_max_pages pages. Where none will do: those whose objects are the cheapest, or, with
+     * span_largest, the most pages, as a loop that stops there leaves them */
     uint32_t span_max_pages;
+    uint32_t span_largest;
     uint64_t span_page_bytes; /* 0: no tail rule, a class costs what it is */
     uint32_t tail_num, tail_den;
     /* at least clamp(span_move_bytes / class, 2, 32) / 4 objects; 0: at least one */
@@ -121,7 +123,8 @@ typedef struct ax_sizefit {
     enum ax_sizefit_method method;
     uint32_t wanted; /* classes, at most m */
     uint32_t layer, at;
-    int curve; /* values of all layers are wanted, no path */
+    int curve;   /* values of all layers are wanted, no path */
+    int bounded; /* the layers of the curve are bounded by a path that is found first */
     double cost, bound;
     uint32_t classes; /* found */
     uint32_t *path;   /* [classes], candidates */

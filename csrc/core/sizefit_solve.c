@@ -29,10 +29,10 @@ static int hold_layers(ax_sizefit *fit)
     if (status == AX_OK) {
         status = HOLD(fit, opt, (size_t)fit->wanted + 1);
     }
-    if (status == AX_OK && !fit->curve) {
-        status = fit->wanted > SIZE_MAX / 2 / sizeof *fit->arg / row
-                     ? AX_ERR_OVERFLOW
-                     : HOLD(fit, arg, row * fit->wanted);
+    if (status == AX_OK) {
+        const size_t rows = fit->curve ? 1 : fit->wanted;
+        status = rows > SIZE_MAX / 2 / sizeof *fit->arg / row ? AX_ERR_OVERFLOW
+                                                              : HOLD(fit, arg, row * rows);
     }
     return status;
 }
@@ -78,7 +78,7 @@ int ax_sizefit_start(ax_sizefit *fit, enum ax_sizefit_method method, uint32_t cl
     fit->classes = 0;
     fit->cost = INFINITY;
     fit->bound = -INFINITY;
-    int status = curve ? AX_OK : HOLD(fit, path, (size_t)fit->wanted);
+    int status = HOLD(fit, path, (size_t)fit->wanted);
     if (status == AX_OK) {
         fit->stage = fit->monge < 0 && method != AX_SIZEFIT_QUADRATIC ? AX_SIZEFIT_CHECKING
                                                                       : AX_SIZEFIT_IDLE;
@@ -90,7 +90,7 @@ int ax_sizefit_start(ax_sizefit *fit, enum ax_sizefit_method method, uint32_t cl
 static int choose(ax_sizefit *fit)
 {
     enum ax_sizefit_method method = fit->method;
-    const int greedy = method == AX_SIZEFIT_GREEDY;
+    const int greedy = method == AX_SIZEFIT_GREEDY && !fit->curve;
     if (fit->monge != 1 && !greedy) {
         method = AX_SIZEFIT_QUADRATIC;
     } else if (fit->curve) {
@@ -99,14 +99,20 @@ static int choose(ax_sizefit *fit)
         method = fit->exact || fit->wanted > LAYERS_UP_TO ? AX_SIZEFIT_PRICE : AX_SIZEFIT_DIVIDE;
     }
     fit->method = method;
-    if (method == AX_SIZEFIT_PRICE || (greedy && fit->monge == 1)) {
-        fit->stage = AX_SIZEFIT_PRICING;
-        fit->prices = 0;
-        fit->low.classes = 0;
-        return hold_prices(fit);
+    /* A best path of `wanted` classes halves the work of a curve, see do_layer. */
+    fit->bounded = fit->curve && fit->monge == 1 && fit->exact && method == AX_SIZEFIT_DIVIDE &&
+                   fit->wanted >= fit->forced;
+    const int layers = method == AX_SIZEFIT_DIVIDE || method == AX_SIZEFIT_QUADRATIC ||
+                       (greedy && fit->monge != 1);
+    const int prices = !layers || fit->bounded;
+    fit->stage = prices ? AX_SIZEFIT_PRICING : AX_SIZEFIT_LAYERS;
+    fit->prices = 0;
+    fit->low.classes = 0;
+    int status = layers ? hold_layers(fit) : AX_OK;
+    if (status == AX_OK && prices) {
+        status = hold_prices(fit);
     }
-    fit->stage = AX_SIZEFIT_LAYERS;
-    return hold_layers(fit);
+    return status;
 }
 
 /* For every pair of neighbours i, i + 1 and j, j + 1: one row i. Infinite edges keep the condition
@@ -157,19 +163,20 @@ static uint32_t best_before(const ax_sizefit *fit, uint32_t j, uint32_t low, uin
     return best;
 }
 
-static void divide(ax_sizefit *fit, uint32_t *arg, uint32_t first, uint32_t last, uint32_t low,
-                   uint32_t high)
+/* The best predecessor moves one way only with j, and with the number of classes, too: `fewer` has
+ * those of the layer before (0 where there is none), and may be the same row as `arg`. */
+static void divide(ax_sizefit *fit, uint32_t *arg, const uint32_t *fewer, uint32_t first,
+                   uint32_t last, uint32_t low, uint32_t high)
 {
     while (first <= last) {
         const uint32_t j = first + (last - first) / 2;
-        const uint32_t from = fit->column[j].from > low ? fit->column[j].from : low;
+        uint32_t from = fit->column[j].from > low ? fit->column[j].from : low;
+        from = fewer[j] > from ? fewer[j] : from;
         const uint32_t to = j - 1 < high ? j - 1 : high;
         const uint32_t best = best_before(fit, j, from, to, &fit->value[j]);
-        if (arg) {
-            arg[j] = best;
-        }
+        arg[j] = best;
         if (j > first) {
-            divide(fit, arg, first, j - 1, low, best);
+            divide(fit, arg, fewer, first, j - 1, low, best);
         }
         first = j + 1;
         low = best;
@@ -192,7 +199,9 @@ static void finish(ax_sizefit *fit, double bound)
 {
     /* Rounded sums may put a bound a hair above the cost. */
     fit->bound = !fit->exact && bound > fit->cost ? fit->cost : bound;
-    fit->stage = fit->method == AX_SIZEFIT_GREEDY ? AX_SIZEFIT_PICKING : AX_SIZEFIT_DONE;
+    fit->stage = fit->method == AX_SIZEFIT_GREEDY ? AX_SIZEFIT_PICKING
+                 : fit->bounded                   ? AX_SIZEFIT_LAYERS
+                                                  : AX_SIZEFIT_DONE;
     fit->layer = 0;
     fit->at = 0;
 }
@@ -240,9 +249,14 @@ static uint64_t do_layer(ax_sizefit *fit)
         for (uint32_t j = 0; j <= m; j++) {
             fit->value[j] = INFINITY;
         }
+        if (fit->layer == 0 || !fit->curve) {
+            uint32_t *row = fit->arg + (size_t)fit->layer * (m + 1);
+            memset(row, 0, ((size_t)m + 1) * sizeof *row);
+        }
     }
     const uint32_t k = fit->layer + 1;
-    uint32_t *arg = fit->curve ? NULL : fit->arg + (size_t)fit->layer * (m + 1);
+    uint32_t *arg = fit->arg + (fit->curve ? 0 : (size_t)fit->layer * (m + 1));
+    const uint32_t *fewer = fit->curve || fit->layer == 0 ? arg : arg - (m + 1);
     uint64_t work = 0;
     if (fit->method == AX_SIZEFIT_DIVIDE) {
         /* With k classes the last is at most the k-th forced one, and the one before at most the
@@ -254,18 +268,19 @@ static uint64_t do_layer(ax_sizefit *fit)
             last++;
         }
         fit->best = last;
-        if (k <= last) {
-            divide(fit, arg, k, last, k - 1, before);
-        }
+        /* Node k of a best path of more classes bounds that of one of fewer from below: where it
+         * did not, exchanging the stretches between two crossings would make neither path dearer.
+         */
+        const uint32_t first = fit->bounded ? fit->path[k - 1] : k;
+        const uint32_t low = fit->bounded ? (k > 1 ? fit->path[k - 2] : 0) : k - 1;
+        divide(fit, arg, fewer, first, last, low, before);
         work = (uint64_t)m * 8;
         fit->at = m;
     } else {
         while (fit->at < m && work < 65536) {
             const uint32_t j = ++fit->at;
             const uint32_t best = best_before(fit, j, fit->column[j].from, j - 1, &fit->value[j]);
-            if (arg) {
-                arg[j] = best;
-            }
+            arg[j] = best;
             work += j;
         }
     }
@@ -545,7 +560,7 @@ static double full_cost(const ax_sizefit *fit, const uint32_t *classes, uint32_t
     double effective = 0;
     for (size_t i = 0; i < fit->n; i++) {
         const uint64_t need = fit->sizes[i] + header;
-        while (need > limit) {
+        while (need > limit || limit == 0) {
             if (before && (k == count || added < classes[k])) {
                 j = added;
                 before = 0;

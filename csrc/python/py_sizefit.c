@@ -11,9 +11,9 @@
 #define FIELD(name) AXPY_FIELD(ax_sizefit_params, #name, name)
 
 static const axpy_field fit_fields[] = {
-    FIELD(align_bytes), FIELD(header_bytes),    FIELD(largest_bytes),   FIELD(cap_bytes),
-    FIELD(bits),        FIELD(span_max_pages),  FIELD(span_page_bytes), FIELD(tail_num),
-    FIELD(tail_den),    FIELD(span_move_bytes),
+    FIELD(align_bytes), FIELD(header_bytes),   FIELD(largest_bytes),   FIELD(cap_bytes),
+    FIELD(bits),        FIELD(span_max_pages), FIELD(span_page_bytes), FIELD(tail_num),
+    FIELD(tail_den),    FIELD(span_largest),   FIELD(span_move_bytes),
 };
 
 /* In the order of enum ax_sizefit_method. */
