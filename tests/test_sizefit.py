@@ -1,10 +1,13 @@
 """The best size classes: held to brute force, to the twin, and to figures measured elsewhere."""
 
+import _thread
+import dataclasses
 import itertools
 import json
 import math
 import pickle
 import re
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -623,8 +626,6 @@ def test_a_fit_is_a_value():
 
 
 def test_a_wrong_answer_is_noticed():
-    import dataclasses
-
     best = px.fit({16: 3, 100: 2, 700: 1}, 2)
     best.check()
     with pytest.raises(px.CorruptionError, match="not"):
@@ -733,6 +734,16 @@ def test_cancelling_a_cross_validation():
         px.cross_validate([{16: 1}, {32: 1}], control=control, progress=False)
 
 
+def test_interrupting_a_long_search():
+    """Ctrl-C ends a search that would take minutes."""
+    profile = {size: 1 + size % 5 for size in range(1, 300_000, 3)}
+    timer = threading.Timer(0.3, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        px.fit(profile, 200, method="greedy", align_bytes=1)
+    timer.join()
+
+
 def test_cross_validation_is_seeded():
     programs = [{16 * s: s for s in range(i, 20 + i)} for i in range(1, 6)]
     first, again, other = (
@@ -745,6 +756,9 @@ def test_cross_validation_is_seeded():
         table = px.fit(others, 5, weights="bytes", largest_bytes=largest)
         # Weights of those that are left are scaled alike, so the table is the same.
         assert row.held_out_percent == pytest.approx(table.evaluate(program).percent)
+        assert 0 < row.draws < 20
+    drawn = np.random.default_rng(3).integers(0, 5, (20, 5))
+    assert [row.draws for row in first.rows] == [int((drawn != i).all(1).sum()) for i in range(5)]
     assert first.rows[0].program == "program 1"
     assert "<table>" in first._repr_html_()
     assert len(first.to_pandas()) == 5
