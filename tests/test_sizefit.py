@@ -769,3 +769,12 @@ def test_cross_validation_is_seeded():
         px.cross_validate(programs, names=["one"])
     with pytest.raises(ValueError, match="confidence"):
         px.cross_validate(programs, confidence=1)
+
+
+def test_the_document_names_what_there_is(repository):
+    text = (repository / "docs" / "sizeclasses.md").read_text()
+    assert all(f"`{part}`" in text for part in px.wastage([16], {1: 1}).parts)
+    for name in re.findall(r"`(\w+)(?:`, `\w+)?` \|", text):
+        assert name in px.fit({1: 1}, 1).constraints | px.wastage([16], {1: 1}).parts
+    for call in re.findall(r"^best\.(\w+)", text, re.MULTILINE):
+        assert hasattr(px.Fit, call) or call in px.Fit.__dataclass_fields__
