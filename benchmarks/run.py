@@ -1,7 +1,7 @@
 """Ours, the peer and the limit in one run: ratios, medians and spread.
 
-``python benchmarks/run.py [arena] [replay] [code] [lookup] [--events N] [--shared DIR]``; without a
-name all of them. Needs a C compiler. Peers that are not installed are left out and named.
+``python benchmarks/run.py [arena] [replay] [code] [lookup] [fit] [--events N] [--shared DIR]``;
+without a name all of them. Needs a C compiler. Peers that are not installed are left out and named.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -336,13 +337,53 @@ def lookup(items: int = 10_000_000) -> None:
     lookup_arrays(items)
 
 
+def fit_once(profile: Any, classes: int, **options: Any) -> None:
+    px.fit(profile, classes, header_bytes=16, largest_bytes=65552, **options)
+
+
+def fit() -> None:
+    """The exact solve against sorting, greedy, and the whole curve, on 50,000 distinct sizes."""
+    rng = np.random.default_rng(1)
+    shuffled = rng.permutation(65536)[:50_000].astype(np.uint64)
+    sizes = np.sort(shuffled)
+    # Small sizes are frequent, as in programs; the factor keeps counts apart.
+    counts = np.floor(3e6 / (sizes + 10.0) * rng.random(len(sizes))) + 1
+    profile = (sizes, counts)
+    whole = px.fit(profile, 256, bits=7, header_bytes=16, largest_bytes=65552)
+    contestants: dict[str, Callable[[], object]] = {
+        "np.sort of the sizes, shuffled": partial(np.sort, shuffled),
+        "fit, 32 classes, 7 bits": partial(fit_once, profile, 32, bits=7),
+        "  divide and conquer": partial(fit_once, profile, 32, bits=7, method="divide"),
+        "  quadratic": partial(fit_once, profile, 32, bits=7, method="quadratic"),
+        "  any multiple of 16": partial(fit_once, profile, 32),
+        "fit, 256 classes, 7 bits": partial(fit_once, profile, 256, bits=7),
+        "curve to 256 classes, 7 bits": partial(whole.curve, 256),
+    }
+    times: dict[str, list[float]] = {label: [] for label in contestants}
+    for _ in range(5 * REPETITIONS):
+        for label, contestant in contestants.items():
+            times[label].append(timed(contestant))
+    greedy = [timed(partial(fit_once, profile, 32, bits=7, method="greedy")) for _ in "123"]
+    times["greedy, 32 classes, 7 bits"] = greedy
+    base = times["np.sort of the sizes, shuffled"]
+    print("fit, 50,000 distinct sizes: milliseconds; time / np.sort")
+    for label, taken in times.items():
+        ratio = statistics.median(taken) / statistics.median(base)
+        print(f"  {label:32} {spread([1e3 * t for t in taken])}  {ratio:9.2f}x")
+    median = {label: statistics.median(taken) for label, taken in times.items()}
+    solve, many = median["fit, 32 classes, 7 bits"], median["fit, 256 classes, 7 bits"]
+    curve = median["curve to 256 classes, 7 bits"]
+    print(f"  greedy / fit {median['greedy, 32 classes, 7 bits'] / solve:.0f}x")
+    print(f"  curve to 256 / fit of 256 {curve / many:.2f}x\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", metavar="arena|replay|code|lookup")
+    parser.add_argument("what", nargs="*", metavar="arena|replay|code|lookup|fit")
     parser.add_argument("--events", type=int, default=5_000_000)
     parser.add_argument("--shared", type=Path, help="directory of the real traces")
     options = parser.parse_args()
-    what = options.what or ["arena", "replay", "code", "lookup"]
+    what = options.what or ["arena", "replay", "code", "lookup", "fit"]
     with tempfile.TemporaryDirectory() as name:
         if "arena" in what:
             arena(Path(name))
@@ -353,6 +394,8 @@ def main() -> None:
             code_sweep()
         if "lookup" in what:
             lookup()
+        if "fit" in what:
+            fit()
 
 
 if __name__ == "__main__":

@@ -57,6 +57,36 @@ class TraceSummary:
     def step(self, events: int, /) -> int: ...
     def totals(self) -> dict[str, int]: ...
 
+FIT_METHODS: tuple[str, ...]
+
+@final
+class SizeFit:
+    def __new__(
+        cls,
+        sizes: npt.NDArray[np.uint64],
+        counts: npt.NDArray[np.float64],
+        params: dict[str, int],
+        forced: Sequence[int],
+        fail_at: int = 0,
+    ) -> SizeFit: ...
+    def start(self, method: int, classes: int, curve: bool = False) -> None: ...
+    def step(self, work: int, /) -> int: ...
+    def result(self) -> dict[str, Any]: ...
+    def curve(self) -> list[float]: ...
+    def candidates(self) -> list[int]: ...
+    def check(self) -> None: ...
+
+def size_waste(
+    sizes: npt.NDArray[np.uint64],
+    counts: npt.NDArray[np.float64],
+    params: dict[str, int],
+    classes: Sequence[int],
+    /,
+) -> tuple[
+    list[tuple[int, float, float, float, float, float, float, float, float]], float, float
+]: ...
+def size_span(params: dict[str, int], class_bytes: int, /) -> tuple[float, int]: ...
+
 ARENA_POLICIES: tuple[str, ...]
 CODE_POLICIES: tuple[str, ...]
 
