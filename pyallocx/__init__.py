@@ -13,6 +13,7 @@ from pyallocx.data import load_shipped, shipped
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.sizemap import SizeMap, table_violations
+from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
@@ -46,6 +47,7 @@ __all__ = [
     "chunk_map",
     "chunk_map_text",
     "cross_validate",
+    "export",
     "fit",
     "load",
     "load_profile",

@@ -178,11 +178,11 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
     recorder.add_argument(
         "-o",
         "--output",
-        action=_Once,
+        action=Once,
         metavar="FILE",
         help=f"write the trace (npz); - is refused: {_NO_DASH}",
     )
-    _add_switch(
+    add_switch(
         recorder, "--json", "print the summary as JSON, on standard output after the program's"
     )
     recorder.add_argument("command", nargs=argparse.REMAINDER, help="-- PROGRAM [ARGUMENT ...]")
