@@ -10,11 +10,11 @@ from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
+from pyallocx.exports import export
+from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.sizemap import SizeMap, table_violations
-from pyallocx.exports import export
-from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult

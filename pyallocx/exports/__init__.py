@@ -28,7 +28,7 @@ FORMATS: Final = tuple(_WRITERS)
 
 
 def export(map_or_fit: Any, format: str, *, name: str | None = None, **options: Any) -> str:
-    """Write size classes in the form that an allocator takes.
+    r"""Write size classes in the form that an allocator takes.
 
     Before the text is returned its numbers are read back and every size is looked up as the target
     does it, against the smallest class that holds the size.
@@ -73,7 +73,7 @@ def export(map_or_fit: Any, format: str, *, name: str | None = None, **options: 
     >>> sizes = px.SizeMap([32, 48, 64, 96, 128], header_bytes=16, align_bytes=16)
     >>> print(px.export(sizes, "scudo", name="Mine"), end="")
     // size map: 5 classes up to 128 bytes
-    // Table of 4 bytes; least set bits fit in two bits a class.
+    // Table of 8 bytes; least set bits fit in two bits a class.
     struct Mine {
       static const uptr NumBits = 3;
       static const uptr MinSizeLog = 4;

@@ -25,8 +25,9 @@ _MOST_BYTES = 1 << 62
 
 
 class _Part(NamedTuple):
-    """A table over equal steps: of the sizes above `base`, up to the class `last`."""
+    """A table of the sizes above `split`, up to the class `last`, over equal steps from `base`."""
 
+    split: int
     base: int
     step_log: int
     last: int
@@ -45,16 +46,20 @@ def _step_log(distances: list[int]) -> int:
 
 def _parts(classes: list[int], most: int) -> list[_Part]:
     """Return one table, or the two that are shortest together where one would be too long."""
-    one = _Part(0, _step_log(classes), classes[-1])
+    one = _Part(0, 0, _step_log(classes), classes[-1])
     if one.entries <= most:
         return [one]
     best: list[_Part] | None = None
     for k in range(1, len(classes)):
-        base = classes[k - 1]
-        low = _Part(0, _step_log(classes[:k]), base)
-        high = _Part(base, _step_log([size - base for size in classes[k:]]), classes[-1])
-        if best is None or low.entries + high.entries < sum(part.entries for part in best):
-            best = [low, high]
+        split, behind = classes[k - 1], classes[k:]
+        low = _Part(0, 0, _step_log(classes[:k]), split)
+        # Steps from the class below, or from the multiple of a step below it.
+        near = _step_log([size - split for size in behind])
+        whole = _step_log(behind)
+        for base, step_log in ((split, near), (split >> whole << whole, whole)):
+            high = _Part(split, base, step_log, classes[-1])
+            if best is None or low.entries + high.entries < sum(part.entries for part in best):
+                best = [low, high]
     least = min(one.entries, sum(part.entries for part in best) if best else one.entries)
     if least > most:
         raise ValueError(
@@ -103,6 +108,9 @@ def _lines(subject: Subject, name: str, parts: list[_Part]) -> Iterator[str]:
     yield f"static const {wide} {name}_sizes[{len(classes) + 1}] = {{"
     yield from rows([0, *classes], 10)
     yield "};"
+    if len(parts) == 2:
+        yield ""
+        yield f"#define {big}_SPLIT UINT64_C({parts[1].split})"
     table = np.array(classes, dtype=np.int64)
     for part, suffix in zip(parts, ("", "_high"), strict=False):
         ends = part.base + (np.arange(part.entries, dtype=np.int64) << part.step_log)
@@ -119,7 +127,7 @@ def _lines(subject: Subject, name: str, parts: list[_Part]) -> Iterator[str]:
     yield "        return 0;"
     yield "    }"
     if len(parts) == 2:
-        yield f"    if (size > {big}_BASE_HIGH) {{"
+        yield f"    if (size > {big}_SPLIT) {{"
         yield f"        return {name}_table_high[" + _index(big, "_HIGH") + "];"
         yield "    }"
     yield f"    return {name}_table[" + _index(big, "") + "];"
@@ -153,6 +161,7 @@ def _check(text: str, name: str, subject: Subject) -> None:
         if f"{name}_table{suffix}[" in text:
             tables.append(
                 (
+                    number_of(text, f"{big}_SPLIT") if suffix else -1,
                     number_of(text, f"{big}_BASE{suffix.upper()}"),
                     number_of(text, f"{big}_STEP_LOG{suffix.upper()}"),
                     np.array(numbers_of(text, f"{name}_table{suffix}"), dtype=np.int64),
@@ -160,12 +169,13 @@ def _check(text: str, name: str, subject: Subject) -> None:
             )
     if largest != subject.map.largest or sizes[1:].tolist() != subject.classes or sizes[0]:
         raise CorruptionError("flat: the classes that were written are others")
+    if any(table.max() >= len(sizes) for *_, table in tables):
+        raise CorruptionError("flat: an entry is no class")
 
     def lookup(wanted: I64) -> I64:
         ids = np.zeros_like(wanted)
-        for base, step_log, table in tables:
-            inside = (wanted > base) | (base == 0)
-            inside &= wanted <= largest
+        for split, base, step_log, table in tables:
+            inside = (wanted > split) & (wanted <= largest)
             index = np.minimum(
                 (wanted[inside] - base + (1 << step_log) - 1) >> step_log, len(table) - 1
             )
@@ -173,7 +183,6 @@ def _check(text: str, name: str, subject: Subject) -> None:
         return sizes[ids]
 
     edges = (
-        base + (i << step_log) for base, step_log, table in tables for i in range(len(table))
+        base + (i << step_log) for _, base, step_log, table in tables for i in range(len(table))
     )
     judge("flat", lookup, subject.classes, edges)
-

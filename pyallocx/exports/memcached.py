@@ -5,6 +5,7 @@ The rules below were observed on memcached 1.6.18, by what it accepts and what i
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def write(subject: Subject, name: str | None, **options: Any) -> str:
 def _check(text: str, subject: Subject, most_bytes: int) -> None:
     words = text.strip().removeprefix("-o slab_sizes=").split("-")
     chunks = [-(-int(word) // _STEP) * _STEP for word in words]
-    if any(b - a <= _STEP for a, b in zip(chunks, chunks[1:], strict=False)) or len(chunks) > _MOST:
+    if any(b - a <= _STEP for a, b in itertools.pairwise(chunks)) or len(chunks) > _MOST:
         raise CorruptionError(f"memcached: {text!r} would be refused")
     sizes = np.array([*chunks, most_bytes], dtype=np.int64)
 

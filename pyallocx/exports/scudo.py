@@ -1,8 +1,8 @@
 """The configuration of scudo's table map: a struct in C++ that its TableSizeClassMap takes.
 
-The conditions V1 to V6 are those of `px.table_violations`. With d = SizeDelta, lo = MinSizeLog, mid =
-MidSizeLog and hi = MaxSizeLog, a size n of at most the first class has class 1, one of at most 2^mid
-behind d the class ((n - d - 1) >> lo) + 1, and any other that of the upper edge of its cell.
+The conditions V1 to V6 are those of `px.table_violations`. With d = SizeDelta, lo = MinSizeLog and
+mid = MidSizeLog, a size n of at most the first class has class 1, one of at most 2^mid behind d the
+class ((n - d - 1) >> lo) + 1, and any other that of the upper edge of its cell.
 """
 
 from __future__ import annotations
@@ -92,9 +92,7 @@ def write(subject: Subject, name: str | None, **options: Any) -> str:
         )
     packed = _lsb(classes, options.get("compressed_lsb"))
     word = identifier(name, subject.map.name or "SizeClassConfig")
-    lines = _lines(
-        subject, word, shape, packed, (hint_type, max_cached), bytes_log, class_type
-    )
+    lines = _lines(subject, word, shape, packed, (hint_type, max_cached), bytes_log, class_type)
     text = "\n".join(lines) + "\n"
     _check(text, subject, shape.delta_bytes, align)
     return text
@@ -209,9 +207,7 @@ def _lsb(classes: Sequence[int], wanted: Any) -> bool:
             "px.fit(..., classes=32) makes no more"
         )
     if wanted and not packed:
-        far = [
-            size for size, bit in zip(classes, lowest, strict=True) if bit - least > 3
-        ]
+        far = [size for size, bit in zip(classes, lowest, strict=True) if bit - least > 3]
         raise ValueError(
             "scudo: compressed LSB: the lowest set bits of all classes must lie within 3 of each "
             f"other, the least is bit {least}, but {_hex(far)} "

@@ -136,9 +136,7 @@ def write_tcmalloc(subject: Subject, name: str | None, **options: Any) -> str:
     return text
 
 
-def _tcmalloc_lines(
-    subject: Subject, name: str, table: list[_Row], page: int
-) -> Iterator[str]:
+def _tcmalloc_lines(subject: Subject, name: str, table: list[_Row], page: int) -> Iterator[str]:
     yield from comment(subject.about)
     yield from comment(
         [
@@ -152,7 +150,9 @@ def _tcmalloc_lines(
     yield "    {0, 0, 0},"
     for i, row in enumerate(table):
         span = row.pages * page
-        about = f"class {i + 1}: {span // row.size} objects, tail {100 * (span % row.size) / span:.1f}%"
+        about = (
+            f"class {i + 1}: {span // row.size} objects, tail {100 * (span % row.size) / span:.1f}%"
+        )
         yield f"    {{{row.size}, {row.pages}, {row.batch}}},  // {about}"
     yield "};"
 
@@ -285,7 +285,7 @@ def _check_go(text: str, classes: list[int]) -> None:
     lengths = [len(sizes), len(pages), len(magic)]
     if lengths != [count] * 3 or len(small) != 129 or len(wide) != 249:
         raise CorruptionError(f"go: arrays of {lengths}, {len(small)}, {len(wide)}")
-    if max(*pages, *small, *wide) > 255 or sizes.max() > 65535:
+    if max(*small, *wide) >= count or max(pages) > 255 or sizes.max() > 65535:
         raise CorruptionError("go: a number does not fit its type")
     for size, number, divisor in zip(sizes[1:].tolist(), pages[1:], magic[1:], strict=True):
         offsets = np.arange(number * _GO_PAGE + 1, dtype=np.uint64)
