@@ -11,6 +11,8 @@ from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
+from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
+from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -31,6 +33,7 @@ __all__ = [
     "Fit",
     "InvalidFree",
     "PoisonError",
+    "Profile",
     "SweepCancelled",
     "SweepResult",
     "TailRule",
@@ -43,7 +46,13 @@ __all__ = [
     "cross_validate",
     "fit",
     "load",
+    "load_profile",
+    "load_profile_or_trace",
     "load_shipped",
+    "preset",
+    "preset_classes",
+    "preset_knobs",
+    "preset_names",
     "replay_arena",
     "replay_code",
     "shipped",

@@ -495,6 +495,8 @@ def test_profiles_in_any_form():
 
     wanted = px.fit({16: 3, 80: 2}, 1).wastage_bytes
     for profile in (
+        px.Profile([16, 80], [3, 2]),
+        [px.Profile([16], [3]), px.Profile([80], [2])],
         Named(),
         Recorded(),
         ([80, 16], [2, 3]),
@@ -523,6 +525,15 @@ def test_weights_of_several_profiles():
             rows(weights)
     with pytest.raises(ValueError, match="no bytes"):
         px.fit([first, {0: 2}], weights="bytes")
+    both = [px.Profile(list(p), list(p.values())) for p in (first, second)]
+    for weights in ("count", "equal", "bytes", (1, 10)):
+        joined = px.fit(px.Profile.combine(both, weights), 9).table.rows
+        assert rows(weights) == pytest.approx([row.requests for row in joined])
+
+
+def test_a_trace_is_a_profile_of_its_allocations():
+    trace = px.synthesize(2000, seed=1)
+    assert px.fit(trace, 8).wastage_bytes == px.fit(trace.profile(), 8).wastage_bytes
 
 
 @pytest.mark.parametrize(
@@ -725,6 +736,13 @@ def test_large_numbers():
     assert not best.exact
     assert best.gap >= 0
     assert "up to rounding" in repr(best)
+
+
+def test_programs_have_the_names_of_their_profiles():
+    programs = [px.Profile([16, 40], [1, 2], name="one"), px.Profile([24], [1], name="two")]
+    result = px.cross_validate(programs, 2, draws=0, progress=False)
+    assert [row.program for row in result.rows] == ["one", "two"]
+    assert math.isnan(result.low_percent)
 
 
 def test_cancelling_a_cross_validation():
