@@ -495,7 +495,7 @@ def wastage(
     ----------
     classes : sequence of int, or a size map
         Rising; or anything with ``classes``, from which ``header_bytes`` and ``align_bytes`` are
-        taken, too.
+        taken, too; each of its classes must then be the header and a multiple of the alignment.
     profile : profile
         See `fit`.
     header_bytes, align_bytes : int, optional
@@ -531,6 +531,15 @@ def wastage(
     table = [int(c) for c in np.asarray(getattr(classes, "classes", classes)).tolist()]
     if not table:
         raise ValueError("classes is empty")
+    if align_bytes is None and header_bytes is None and not isinstance(classes, Fit):
+        # Such a map rounds requests up to the alignment before it looks for a class; that makes no
+        # difference as long as no class ends in between.
+        between = [size for size in table if align and (size - header) % align]
+        if between:
+            raise ValueError(
+                f"class {between[0]} is not header_bytes ({header}) and a multiple of align_bytes "
+                f"({align}): give both if requests are not to be rounded"
+            )
     histogram = as_histogram(profile)
     wanted = constraints_of(
         histogram,

@@ -636,6 +636,43 @@ def test_a_fit_is_a_value():
     )
 
 
+def test_a_curve_is_a_table_with_a_knee(tmp_path):
+    curve = px.fit({size: 1000 // size for size in range(1, 900, 7)}, 8).curve(20)
+    assert curve.grid_keys == ("classes",)
+    assert 1 < curve.knee()["classes"] < 20
+    assert "knee" in repr(curve)
+    assert len(curve.to_pandas()) == 20
+    curve.plot(path=tmp_path / "curve.svg")
+    assert (tmp_path / "curve.svg").stat().st_size
+
+
+def test_maps():
+    class Map:
+        classes = np.array([32, 48, 80], np.uint64)
+        header_bytes = 16
+        align_bytes = 16
+
+    cost = px.wastage(Map(), {1: 2, 17: 1, 64: 1})
+    assert cost.wastage_bytes == 2 * 15 + 15
+    assert cost.parts["alignment_bytes"] == 45
+    Map.classes = np.array([32, 50], np.uint64)
+    with pytest.raises(ValueError, match="class 50 is not header_bytes"):
+        px.wastage(Map(), {1: 2})
+    assert px.wastage(Map(), {1: 2}, header_bytes=16, align_bytes=1).wastage_bytes == 30
+
+
+@pytest.mark.parametrize("kind", ["flat", "search"])
+def test_a_fit_becomes_a_map(kind):
+    pytest.importorskip("pyallocx.sizemap")
+    best = px.fit({size: 1 + size % 9 for size in range(1, 2000, 3)}, 12, header_bytes=16)
+    sizes = best.to_map(kind)
+    sizes.check()
+    assert sizes.classes.tolist() == best.classes.tolist()
+    assert px.wastage(sizes, best._profile).wastage_bytes == best.wastage_bytes
+    waste = sizes.round(sizes.need(best._profile.sizes)) - best._profile.sizes - 16
+    assert (np.minimum(waste, 8192) * best._profile.counts).sum() == best.wastage_bytes
+
+
 def test_a_wrong_answer_is_noticed():
     best = px.fit({16: 3, 100: 2, 700: 1}, 2)
     best.check()
