@@ -67,7 +67,7 @@ def _size_map(options: argparse.Namespace) -> SizeMap:
 def _print_bench(result: Mapping[str, Any]) -> None:
     name = f"{printable(result['name'])}: " if result["name"] else ""
     print(
-        f"{name}{result['classes']} classes up to {format_bytes(result['largest_bytes'])}, "
+        f"{name}{result['classes']} classes up to {format_count(result['largest_bytes'])} bytes, "
         f"{format_count(result['sizes'])} sizes, median of {result['repetitions']} repetitions"
     )
     print("nanoseconds for each lookup, and as a multiple of the table map's\n")

@@ -36,7 +36,7 @@ def test_a_person_reads_a_row_for_each_kind(capsys, quick):
     out, err = capsys.readouterr()
     assert err == ""
     lines = out.splitlines()
-    assert lines[0].startswith("android64: 32 classes up to 64 KiB")
+    assert lines[0].startswith("android64: 32 classes up to 65,552 bytes, ")
     assert [line.split()[0] for line in lines[4:]] == list(MAP_KINDS)
     assert lines[5].count("1.00x") == 3
 
