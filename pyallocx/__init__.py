@@ -9,6 +9,8 @@ from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.data import load_shipped, shipped
+from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
+from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
@@ -28,6 +30,7 @@ __all__ = [
     "CorruptionError",
     "InvalidFree",
     "PoisonError",
+    "Profile",
     "SizeMap",
     "SweepCancelled",
     "SweepResult",
@@ -37,7 +40,13 @@ __all__ = [
     "chunk_map",
     "chunk_map_text",
     "load",
+    "load_profile",
+    "load_profile_or_trace",
     "load_shipped",
+    "preset",
+    "preset_classes",
+    "preset_knobs",
+    "preset_names",
     "replay_arena",
     "replay_code",
     "shipped",

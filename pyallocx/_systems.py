@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pyallocx.sweep import Control, Parameter
+from pyallocx.units import parse_count
 
-__all__ = ["drive", "one_of", "validated", "whole"]
+__all__ = ["FAIL_AT", "drive", "one_of", "power_of_two", "validated", "whole"]
 
 # Events of the first slice; later ones are fitted to the time that a slice may take, so that a bar
 # moves and Ctrl-C is heard however slow a policy is.
@@ -58,6 +59,10 @@ def whole(
     return check
 
 
+#: Which call of a replay to the system fails.
+FAIL_AT = Parameter("fail_at", 0, parse_count, "call to fail", check=whole(0, 2**64 - 1))
+
+
 def one_of(*allowed: int) -> Callable[[object], object]:
     """Return a check for one of a few numbers."""
 
@@ -65,6 +70,19 @@ def one_of(*allowed: int) -> Callable[[object], object]:
         if isinstance(value, bool) or value not in allowed:
             raise ValueError(f"{value!r} is not one of {', '.join(map(str, allowed))}")
         return value
+
+    return check
+
+
+def power_of_two(low: int, high: int) -> Callable[[object], object]:
+    """Return a check for the powers of two of a range."""
+    in_range = whole(low, high)
+
+    def check(value: object) -> object:
+        number = in_range(value)
+        if isinstance(number, int) and number & (number - 1):
+            raise ValueError(f"{number} is no power of two, allowed are those of {low} to {high}")
+        return number
 
     return check
 

@@ -14,9 +14,10 @@ import struct
 import tempfile
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from pyallocx._files import write_atomically
 from pyallocx._progress import progress_bar
 from pyallocx.codetraces import FORMATS as CODE_FORMATS
 from pyallocx.codetraces import recognise as recognise_code
+from pyallocx.codetraces import resembled
 from pyallocx.trace import COLUMN_DTYPES, FORMAT_VERSION, REQUIRED_COLUMNS, Array, Trace
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ def _padding(position: int) -> bytes:
 # ---- reading: wrappings -------------------------------------------------------------------------
 
 
-class _Stream(io.RawIOBase):
+class Stream(io.RawIOBase):
     """Bytes read once, with a look at the first of them."""
 
     def __init__(self, inner: IO[bytes]) -> None:
@@ -148,7 +150,7 @@ class _Stream(io.RawIOBase):
 
 
 @contextmanager
-def _damage(name: str, stream: _Stream | None = None) -> Iterator[None]:
+def damage(name: str, stream: Stream | None = None) -> Iterator[None]:
     """Turn what zipfile, gzip and zlib raise on damaged files into TraceError."""
     try:
         yield
@@ -173,38 +175,41 @@ def _damage(name: str, stream: _Stream | None = None) -> Iterator[None]:
         _raise_damaged(name, stream, error)
 
 
-def _raise_damaged(name: str, stream: _Stream | None, error: Exception) -> NoReturn:
+def _raise_damaged(name: str, stream: Stream | None, error: Exception) -> NoReturn:
     where = f" after {stream.position:,} unpacked bytes" if stream is not None else ""
     raise TraceError(f"{name}: damaged or truncated{where}: {error}") from error
 
 
-class _Loader:
-    """One call of `load`: its options, and what was found on the way in."""
+T = TypeVar("T")
 
-    def __init__(
-        self,
-        file: IO[bytes],
-        path: str,
-        on_error: str,
-        format: str | None,
-        member: str | None,
-        progress: bool | None,
-    ) -> None:
+
+class Unwrapper(ABC, Generic[T]):
+    """One reading of a file that may be wrapped: its options, and what was found on the way in."""
+
+    wanted: str  # what a zip should hold
+
+    def __init__(self, file: IO[bytes], path: str, format: str | None, member: str | None) -> None:
         self.file = file
         # A name that is no UTF-8 could be neither saved nor shown.
         self.base_name = os.fsencode(os.path.basename(path)).decode(errors="replace")
-        self.on_error = on_error
         self.format = format
         self.member = member
-        self.progress = progress
         self.members: list[str] = []
 
-    def read(self, file: IO[bytes], name: str, depth: int) -> Trace:
-        """Read the trace in `file`, unwrapping as often as need be."""
+    @abstractmethod
+    def plain(self, stream: Stream, head: bytes, name: str) -> T:
+        """Read what no wrapping is left around; `head` is how it begins."""
+
+    @abstractmethod
+    def columns(self, archive: zipfile.ZipFile, file: IO[bytes], name: str) -> T:
+        """Read a zip that holds the columns of a trace."""
+
+    def read(self, file: IO[bytes], name: str, depth: int = 0) -> T:
+        """Read what is in `file`, unwrapping as often as need be."""
         if depth > _MOST_NESTED:
             raise TraceError(f"{name}: wrapped more than {_MOST_NESTED} times")
-        stream = _Stream(file)
-        with _damage(name, stream):
+        stream = Stream(file)
+        with damage(name, stream):
             head = stream.head()
         if not head:
             raise TraceError(f"{name}: the file is empty")
@@ -214,7 +219,7 @@ class _Loader:
                 return self.read_zip(file, name, depth)
             # A zip is read from its end, so one inside something else has to be unpacked: to disk.
             with tempfile.TemporaryFile() as unpacked:
-                with _damage(name, stream):
+                with damage(name, stream):
                     shutil.copyfileobj(stream, unpacked, _CHUNK_BYTES)
                 unpacked.seek(0)
                 return self.read_zip(unpacked, name, depth)
@@ -228,21 +233,22 @@ class _Loader:
             raise ValueError(f"{name}: member is {self.member!r}, but this is no zip")
         if self.format == "npz":
             raise TraceError(f"{name}: expected an npz, but this is no zip")
-        return self.read_text(stream, name, self.format or _recognise(head, name))
+        return self.plain(stream, head, name)
 
-    def read_zip(self, file: IO[bytes], name: str, depth: int) -> Trace:
-        with _damage(name):
+    def read_zip(self, file: IO[bytes], name: str, depth: int) -> T:
+        """Read what is in a zip."""
+        with damage(name):
             archive = zipfile.ZipFile(file)
         with archive:
             # Not is_dir(), which fails on the empty name that a damaged zip may have.
             infos = [i for i in archive.infolist() if not i.filename.endswith("/")]
             names = [info.filename for info in infos]
             if self.member is None and "op.npy" in names and self.format in (None, "npz"):
-                return _read_npz(archive, file, name, self.base_name, self.progress)
+                return self.columns(archive, file, name)
             wanted = self.member
             if wanted is None and len(infos) != 1:
                 raise TraceError(
-                    f"{name}: expected a zip with one member or a trace, this one has "
+                    f"{name}: expected a zip with one member or {self.wanted}, this one has "
                     f"{len(infos)} members{_listed(names)}; member= chooses one"
                 )
             chosen = [i for i in infos if wanted is None or i.filename == wanted]
@@ -257,12 +263,41 @@ class _Loader:
                 )
             self.member = None
             self.members.append(chosen[0].filename)
-            with _damage(name):
+            with damage(name):
                 inner = archive.open(chosen[0])
             with inner:
                 return self.read(inner, f"{name}[{chosen[0].filename}]", depth + 1)
 
-    def read_text(self, stream: _Stream, name: str, format: str) -> Trace:
+
+class TraceLoader(Unwrapper[Trace]):
+    """One call of `load`."""
+
+    wanted = "a trace"
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        path: str,
+        on_error: str,
+        format: str | None,
+        member: str | None,
+        progress: bool | None,
+    ) -> None:
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error is {on_error!r}, allowed are 'raise' and 'skip'")
+        super().__init__(file, path, format, member)
+        self.on_error = on_error
+        self.progress = progress
+
+    def plain(self, stream: Stream, head: bytes, name: str) -> Trace:
+        """Read a foreign format."""
+        return self.read_text(stream, name, self.format or _recognise(head, name))
+
+    def columns(self, archive: zipfile.ZipFile, file: IO[bytes], name: str) -> Trace:
+        """Read our own format."""
+        return _read_npz(archive, file, name, self.base_name, self.progress)
+
+    def read_text(self, stream: Stream, name: str, format: str) -> Trace:
         """Read a foreign format in pieces."""
         skip = self.on_error == "skip"
         code = CODE_FORMATS[format](skip) if format in CODE_FORMATS else None
@@ -274,7 +309,7 @@ class _Loader:
         try:
             position = 0
             while True:
-                with _damage(name, stream):
+                with damage(name, stream):
                     piece = stream.read(_CHUNK_BYTES)
                 if not piece:
                     break
@@ -337,10 +372,13 @@ def _recognise(head: bytes, name: str) -> str:
         ]
     if found:
         return min(found)[1]
+    like = resembled(head)
+    if like is not None:
+        return like
     raise TraceError(
         f"{name}: expected a trace: an npz of pyallocx, memory_replay text (aosp), glibc mtrace "
-        f"text or a code trace ({', '.join(CODE_FORMATS)}), plain or inside gzip or zip; this "
-        f"begins with {head[:32]!r}"
+        f"text or a code trace ({', '.join(CODE_FORMATS)}), plain or inside gzip or zip (profiles "
+        f"are read by px.load_profile); this begins with {head[:32]!r}"
     )
 
 
@@ -353,7 +391,7 @@ def load(
     if format is not None and format not in FORMATS:
         raise ValueError(f"format is {format!r}, allowed are {', '.join(map(repr, FORMATS))}")
     with open(path, "rb") as file:
-        return _Loader(file, path, on_error, format, member, progress).read(file, path, 0)
+        return TraceLoader(file, path, on_error, format, member, progress).read(file, path)
 
 
 # ---- reading: npz -------------------------------------------------------------------------------
@@ -368,14 +406,14 @@ def _read_npz(
             raise TraceError(f"{name}: two members are called {info.filename!r}")
         members[info.filename] = info
     size = os.fstat(file.fileno()).st_size
-    with _damage(name):
+    with damage(name):
         metadata = _read_metadata(archive, members.get("metadata.json"), name, base_name)
     columns: dict[str, Array | None] = {}
     for column in COLUMN_DTYPES:
         member = members.get(f"{column}.npy")
         if member is not None:
             label = f"{name}[{member.filename}]"
-            with _damage(label):
+            with damage(label):
                 columns[column] = _read_column(archive, file, size, member, column, label)
         elif column in REQUIRED_COLUMNS:
             raise TraceError(f"{name}: expected a member '{column}.npy', found none")

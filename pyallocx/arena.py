@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pyallocx import _core
-from pyallocx._systems import drive, one_of, validated, whole
+from pyallocx._systems import FAIL_AT, drive, one_of, validated, whole
 from pyallocx.answer import baseline, cell_name, explain, parameters_of
 from pyallocx.sweep import Cell, Control, Parameter
 from pyallocx.table import SweepResult
@@ -149,7 +149,6 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
 )
 
-_FAIL_AT = Parameter("fail_at", 0, parse_count, "call to fail", check=whole(0, _U64_MAX))
 # Parameters that mean nothing to live memory.
 _REPLAY_ONLY = ("max_object_bytes", "arena_by")
 # What each policy looks at; a cell's other policy parameters cannot change its result.
@@ -295,7 +294,7 @@ def replay_arena(
     if not isinstance(trace, Trace):
         raise TypeError(f"a Trace is replayed, not a {type(trace).__name__}")
     values = {p.name: p.default for p in PARAMETERS} | _validated(params, live=False)
-    call = _FAIL_AT.validate(fail_at)
+    call = FAIL_AT.validate(fail_at)
     assert isinstance(call, int)
     replay = _start(trace, values, None, modelled=modelled, fail_at=call)
     drive(replay, len(trace), None)
@@ -445,6 +444,10 @@ class ArenaSystem:
             key = (policy in _CUTS, *(cell[name] for name in (*read, *layout)))
             groups.setdefault(key, []).append(index)
         return list(groups.values())
+
+    def check(self, cell: Cell) -> None:
+        """Raise for parameters that the core refuses together, whatever the trace."""
+        _start(Trace([], [], []), {**cell, "arena_by": "one"}, None)
 
     def explain(self, result: SweepResult) -> list[str]:
         """Say what the knee and Firefox save, and what an arena without buffers costs instead."""

@@ -8,6 +8,7 @@ the other: before and after.
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
@@ -43,8 +44,14 @@ _KINDS = (
     _Kind("broken: headers overlap", "X", "#D0006F", "xxxx"),
 )
 _CODE, _UNFILLED, _FREE, _DEAD, _HEADER, _BROKEN = range(len(_KINDS))
+# From the bottom of a column up: free is the air over what is held.
+_STACK = (_CODE, _UNFILLED, _HEADER, _DEAD, _BROKEN, _FREE)
 # In a text a column shows what most of its bytes are, but these if there is any of them.
 _NEVER_HIDDEN = (_DEAD, _BROKEN)
+# No kind has half of the bytes.
+_MIXED, _MIXED_SIGN, _MIXED_NAME = len(_KINDS), "~", "mixed: none is half of it"
+# Points on paper that a column of a picture is wide: what is narrower the eye cannot tell.
+_COLUMN_POINTS = 1.5
 _EXECUTABLE, _WRITABLE = "rx", "rw"
 
 
@@ -53,9 +60,10 @@ class _Chunk:
     number: int
     chunk_bytes: int
     executable: bool
-    spans: list[tuple[int, int, int]]  # kind, start, end; what is broken lies on top, so it is last
+    spans: list[tuple[int, int, int]]  # kind, start, end; they tile the chunk
     texts: list[tuple[float, int, str]]  # middle and width of a block, and what it holds
     code_bytes: int
+    narrowest: int  # bytes of the smallest block
 
 
 def _chunks_of(heap: Any) -> list[_Chunk]:
@@ -70,12 +78,14 @@ def _chunks_of(heap: Any) -> list[_Chunk]:
 
 def _chunk(number: int, blocks: list[Mapping[str, int]]) -> _Chunk:
     total, header = blocks[0]["chunk_bytes"], blocks[0]["header_bytes"]
-    chunk = _Chunk(number, total, bool(blocks[0]["executable"]), [], [], 0)
+    chunk = _Chunk(number, total, bool(blocks[0]["executable"]), [], [], 0, total)
     broken = []
     ends = [*(block["offset"] for block in blocks[1:]), total - header]
     for block, end in zip(blocks, ends, strict=True):
         start = block["offset"]
         at = start + header
+        if end > start:
+            chunk.narrowest = min(chunk.narrowest, end - start)
         chunk.spans.append((_HEADER, start, min(at, end)))
         if end < at:
             broken.append((_BROKEN, end, min(at, total)))
@@ -88,8 +98,52 @@ def _chunk(number: int, blocks: list[Mapping[str, int]]) -> _Chunk:
             chunk.code_bytes += block["code_bytes"]
         chunk.texts.append(((at + end) / 2, abs(end - at), f"{block['payload_bytes']:,}"))
     chunk.spans.append((_HEADER, total - header, total))  # the terminator
-    chunk.spans = [span for span in chunk.spans + broken if span[1] < span[2]]
+    # What is broken lies on top.
+    chunk.spans = _tiled(chunk.spans + broken, total)
     return chunk
+
+
+def _tiled(spans: list[tuple[int, int, int]], total: int) -> list[tuple[int, int, int]]:
+    """Cut spans so that each byte of a chunk belongs to one: the last of those that claim it.
+
+    In a heap that a wrong policy broke, a block may leave its chunk or end before it starts, and a
+    byte may belong to none.
+    """
+    clipped = [(kind, max(start, 0), min(end, total)) for kind, start, end in spans]
+    edges = np.unique([0, total, *(x for _, a, b in clipped if a < b for x in (a, b))])
+    kinds = np.full(len(edges) - 1, _BROKEN)
+    for kind, start, end in clipped:
+        if start < end:
+            first, last = np.searchsorted(edges, (start, end))
+            kinds[first:last] = kind
+    return list(zip(kinds.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+
+
+def _bytes_by_column(chunk: _Chunk, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the bytes of each kind between `edges`, one row per kind: they add up to the width."""
+    kind, start, end = np.array(chunk.spans).T
+    at = np.append(start, end[-1])
+    rows = [
+        np.diff(np.interp(edges, at, np.append(0, np.cumsum((end - start) * (kind == one)))))
+        for one in range(len(_KINDS))
+    ]
+    return np.array(rows)
+
+
+def _summary(chunks: Sequence[_Chunk]) -> str:
+    """Return how many chunks there are, and what share of their bytes each kind has."""
+    total = sum(chunk.chunk_bytes for chunk in chunks)
+    held = [0] * len(_KINDS)
+    for chunk in chunks:
+        for kind, start, end in chunk.spans:
+            held[kind] += end - start
+    shares = [
+        f"{kind.name.split(':')[0].removeprefix('used, ')} {round(100 * part / total) or '< 1'} %"
+        for kind, part in zip(_KINDS, held, strict=True)
+        if part
+    ]
+    plural = "s" if len(chunks) > 1 else ""
+    return f"{len(chunks):,} chunk{plural}, {format_bytes(total)}: {', '.join(shares)}"
 
 
 def _named(heaps: Any) -> dict[str, Any]:
@@ -102,9 +156,10 @@ def _named(heaps: Any) -> dict[str, Any]:
 def chunk_map_text(heap: Any, *, width: int = 80, most: int = 40) -> str:
     """Write the blocks of a code heap, one line per chunk, to scale.
 
-    A character stands for the same number of bytes in all chunks: for what most of them are, but
-    always for dead and broken ones if there is any. ``rx`` is a chunk that is executable, ``rw``
-    one that is not; the share at the end is that of code in the chunk.
+    A character stands for the same number of bytes in all chunks: for what at least half of them
+    are, or ``~`` where nothing is that much. Dead and broken ones are never hidden: a single byte
+    of them takes the character. The lines at the end tell the true shares. ``rx`` is a chunk that
+    is executable, ``rw`` one that is not; the share behind a chunk is that of code in it.
 
     Parameters
     ----------
@@ -128,10 +183,11 @@ def chunk_map_text(heap: Any, *, width: int = 80, most: int = 40) -> str:
     >>> print(chunk_map_text(heap, width=72))
     0 16 KiB rx ###....###############################################  85 %
     1 16 KiB rx ######################################################  90 %
-    2 16 KiB rx ......................################################  53 %
+    2 16 KiB rx ......................~###############################  53 %
     <BLANKLINE>
+    3 chunks, 48 KiB: code 76 %, not filled 2 %, free 16 %, header 7 %
     one character is 304 bytes; rx executable, rw writable
-    # code   . free
+    # code   . free   ~ mixed: none is half of it
     """
     if width < 60:
         raise ValueError(f"width is {width}, allowed is 60 and more")
@@ -152,7 +208,7 @@ def chunk_map_text(heap: Any, *, width: int = 80, most: int = 40) -> str:
         for chunk in chunks[:most]:
             kinds = _columns(chunk, unit)
             seen |= set(kinds)
-            signs = "".join(_KINDS[kind].sign for kind in kinds)
+            signs = "".join(_sign(kind) for kind in kinds)
             share = f"{round(100 * chunk.code_bytes / chunk.chunk_bytes):3} %"
             lines.append(
                 f"{chunk.number:{number}} {format_bytes(chunk.chunk_bytes):>{size}} "
@@ -162,24 +218,24 @@ def chunk_map_text(heap: Any, *, width: int = 80, most: int = 40) -> str:
             lines.append("no chunk")
         if len(chunks) > most:
             lines.append(f"... and {len(chunks) - most:,} more chunks")
+    lines.append("")
+    for name, chunks in heaps.items():
+        text = f"{name}: {_summary(chunks)}" if name else _summary(chunks)
+        lines += textwrap.wrap(text, width, subsequent_indent="  ") if chunks else []
     plural = "s" if unit > 1 else ""
-    lines += ["", f"one character is {unit:,} byte{plural}; rx executable, rw writable"]
+    lines += [f"one character is {unit:,} byte{plural}; rx executable, rw writable"]
     return "\n".join([*lines, *_legend(seen, width)])
 
 
+def _sign(kind: int) -> str:
+    return _MIXED_SIGN if kind == _MIXED else _KINDS[kind].sign
+
+
 def _columns(chunk: _Chunk, unit: int) -> list[int]:
-    count = -(-chunk.chunk_bytes // unit)
-    bytes_of = np.zeros((len(_KINDS), count))
-    for kind, start, end in chunk.spans:
-        # In a heap that a wrong policy broke, a block may leave its chunk or end before it starts.
-        start, end = max(start, 0), min(end, chunk.chunk_bytes)
-        if start >= end:
-            continue
-        first, last = start // unit, (end - 1) // unit
-        bytes_of[kind, first : last + 1] += unit
-        bytes_of[kind, first] -= start - first * unit
-        bytes_of[kind, last] -= (last + 1) * unit - end
+    edges = np.append(np.arange(0, chunk.chunk_bytes, unit), chunk.chunk_bytes)
+    bytes_of = _bytes_by_column(chunk, edges.astype(np.float64))
     kinds: npt.NDArray[np.int64] = bytes_of.argmax(axis=0)
+    kinds[2 * bytes_of.max(axis=0) < np.diff(edges)] = _MIXED
     for kind in _NEVER_HIDDEN:
         kinds[bytes_of[kind] > 0] = kind
     found: list[int] = kinds.tolist()
@@ -189,7 +245,7 @@ def _columns(chunk: _Chunk, unit: int) -> list[int]:
 def _legend(seen: set[int], width: int) -> Iterator[str]:
     line = ""
     for kind in sorted(seen):
-        entry = f"{_KINDS[kind].sign} {_KINDS[kind].name}"
+        entry = f"{_sign(kind)} {_MIXED_NAME if kind == _MIXED else _KINDS[kind].name}"
         if line and len(line) + 3 + len(entry) > width:
             yield line
             line = ""
@@ -229,7 +285,9 @@ def chunk_map(
     """Draw the blocks of a code heap, one bar per chunk, to scale.
 
     Where in its block a method's code lies is not known: it is drawn from the low end. In a map of
-    up to 40 blocks, each is labelled with the bytes of its payload.
+    up to 40 blocks, each is labelled with the bytes of its payload. If blocks are too narrow to be
+    seen, chunks are drawn in columns, each divided from the bottom up by the bytes of each kind in
+    it, so that areas are bytes in any case; a column with broken bytes is broken to its top.
 
     Parameters
     ----------
@@ -283,6 +341,8 @@ def chunk_map(
     longest = max(chunk.chunk_bytes for chunk in everything)
     for (name, chunks), one in zip(heaps.items(), axes, strict=True):
         heading = name if several else title
+        if ax is None:
+            heading = "\n".join(filter(None, [heading, _summary(chunks) if chunks else "no chunk"]))
         _draw(one, chunks, rows, longest, most, heading)
     seen = {span[0] for chunk in everything for span in chunk.spans}
     _add_legend(axes, seen, ax is None)
@@ -318,20 +378,14 @@ def _draw(
     from pyallocx.plot import _binary_ticks, _tick_text
 
     shown = chunks[:most]
+    width = ax.get_window_extent().width * 72 / ax.figure.dpi
+    column = longest / max(1, round(width / _COLUMN_POINTS))
+    mixed = any(chunk.narrowest < 2 * column for chunk in shown)
     for row, chunk in enumerate(shown):
-        spans: dict[int, list[tuple[float, float]]] = {}
-        for kind, start, end in chunk.spans:
-            spans.setdefault(kind, []).append((start, end - start))
-        for kind, ranges in sorted(spans.items()):
-            ax.broken_barh(
-                ranges,
-                (row - 0.38, 0.76),
-                facecolors=_KINDS[kind].colour,
-                hatch=_KINDS[kind].hatch,
-                edgecolors="white" if _KINDS[kind].hatch else "none",
-                linewidth=0,
-                zorder=2,
-            )
+        if mixed:
+            _draw_columns(ax, row, chunk, column)
+        else:
+            _draw_blocks(ax, row, chunk)
         # A frame for the eye: solid around what can be executed, dashed around what is written.
         ax.broken_barh(
             [(0, chunk.chunk_bytes)],
@@ -355,11 +409,53 @@ def _draw(
     )
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    more = f"; {len(chunks) - most:,} more chunks are not drawn" if len(chunks) > most else ""
-    ax.set_xlabel(f"offset in the chunk{more}", fontsize=10)
+    label = "offset in the chunk"
+    if mixed:
+        label += f"; a column is {format_bytes(round(column))}, divided by what its bytes are"
+    if len(chunks) > most:
+        label += f"; {len(chunks) - most:,} more chunks are not drawn"
+    ax.set_xlabel(label, fontsize=10)
+    ax.set_ylabel("chunk", fontsize=10)
     if title:
-        ax.set_title(title, loc="left", fontsize=11, fontweight="bold", parse_math=False)
+        ax.set_title(title, loc="left", fontsize=10.5, parse_math=False)
     _write_sizes(ax, shown)
+
+
+def _draw_blocks(ax: Axes, row: int, chunk: _Chunk) -> None:
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for kind, start, end in chunk.spans:
+        spans.setdefault(kind, []).append((start, end - start))
+    for kind, ranges in sorted(spans.items()):
+        ax.broken_barh(ranges, (row - 0.38, 0.76), **_paint(kind))
+
+
+def _draw_columns(ax: Axes, row: int, chunk: _Chunk, column: float) -> None:
+    """Draw a column's bytes as a stack, so that no kind hides another and colours stay pure."""
+    edges = np.append(np.arange(0, chunk.chunk_bytes, column), chunk.chunk_bytes)
+    parts = _bytes_by_column(chunk, edges)
+    broken = parts[_BROKEN] > 0
+    parts[:, broken] = 0
+    parts[_BROKEN, broken] = np.diff(edges)[broken]
+    low = np.zeros(len(edges) - 1)
+    for kind in _STACK:
+        high = low + parts[kind] / np.diff(edges)
+        if parts[kind].any():
+            y1, y2 = (row + 0.38 - 0.76 * np.append(x, x[-1]) for x in (low, high))
+            ax.fill_between(edges, y1, y2, step="post", **_paint(kind))
+        low = high
+
+
+def _paint(kind: int) -> dict[str, Any]:
+    hatch = _KINDS[kind].hatch
+    return {
+        "facecolor": _KINDS[kind].colour,
+        "hatch": hatch,
+        "edgecolor": "white" if hatch else "none",
+        "linewidth": 0,
+        # Rounded to pixels, a narrow block would be as wide as chance has it.
+        "snap": False,
+        "zorder": 2,
+    }
 
 
 def _write_sizes(ax: Axes, chunks: list[_Chunk]) -> None:
@@ -407,7 +503,7 @@ def _add_legend(axes: list[Axes], seen: set[int], own: bool) -> None:
     style: dict[str, Any] = {"fontsize": 8.5, "frameon": False, "handles": handles}
     figure = axes[0].get_figure()
     if own and figure is not None:
-        figure.legend(loc="outside lower center", ncols=min(5 * len(axes), len(handles)), **style)
+        figure.legend(loc="outside lower center", ncols=min(6 * len(axes), len(handles)), **style)
     else:
         axes[0].legend(
             loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.6, ncols=5, **style

@@ -26,8 +26,9 @@ from pyallocx._cli_base import Once, Parser, UsageError, add_switch
 from pyallocx._core import TraceError
 from pyallocx.answer import explain, format_value
 from pyallocx.cli_sizes import add_verbs
+from pyallocx.profile import Profile
 from pyallocx.render import render_text
-from pyallocx.sweep import Parameter, SweepSystem, resolve_system, sweep
+from pyallocx.sweep import Parameter, SweepSystem, refuse_impossible, resolve_system, sweep
 from pyallocx.table import SweepResult
 from pyallocx.units import column_unit, format_bytes, format_count, printable
 
@@ -41,6 +42,7 @@ SYSTEMS: Mapping[str, object] = {
 
 _SHIPPED = "shipped:"
 _LIST_SHOWN = 12
+_NO_DASH = "standard output is /dev/stdout, a file of that name ./-"
 
 OpenTrace = Callable[[str | None, str, bool | None], tuple[str, Any]]
 
@@ -156,7 +158,11 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
         if name == asked:
             _add_sweep_flags(one, _import_system(where))
 
-    info = verbs.add_parser("info", help="describe a trace", description="Describe a trace.")
+    info = verbs.add_parser(
+        "info",
+        help="describe a trace or a profile",
+        description="Describe a trace, or a profile: a histogram of request sizes.",
+    )
     _add_trace(info)
     add_switch(info, "--json", "print JSON only")
     info.set_defaults(run=_info)
@@ -169,11 +175,15 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
         "program keeps our standard input and output, and its exit code is ours; the summary goes "
         "to standard error.",
     )
-    recorder.add_argument("-o", "--output", metavar="FILE", help="write the trace (npz)")
     recorder.add_argument(
-        "--json",
-        action="store_true",
-        help="print the summary as JSON, on standard output after the program's",
+        "-o",
+        "--output",
+        action=Once,
+        metavar="FILE",
+        help=f"write the trace (npz); - is refused: {_NO_DASH}",
+    )
+    add_switch(
+        recorder, "--json", "print the summary as JSON, on standard output after the program's"
     )
     recorder.add_argument("command", nargs=argparse.REMAINDER, help="-- PROGRAM [ARGUMENT ...]")
     recorder.set_defaults(run=_record_jit)
@@ -187,31 +197,43 @@ def _record_jit(options: argparse.Namespace, open_trace: OpenTrace) -> int:
 
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if options.output is not None:
-        _check_target(options.output)
+        _check_target("--output", options.output)
     try:
         code, trace = record_jit(command)
     except UnknownProgram as exc:
         raise UsageError(f"record-jit: {exc}") from None
     except RecordingError as exc:
         return _complain(exc, _exit_code(exc.returncode) or 1)
+    problem = None
     if options.output is not None:
-        trace.save(options.output)
+        try:
+            trace.save(options.output)
+        except OSError as exc:
+            # The program has run: what it did is told all the same.
+            problem = f"{options.output}: {exc.strerror or exc}"
     summary = trace.summary()
     if options.json:
         # The program wrote to the descriptor, and may not have ended its last line.
         sys.stdout.flush()
-        document = {"trace": options.output, "summary": summary, "metadata": dict(trace.metadata)}
+        document = {
+            "trace": None if problem else options.output,
+            "summary": summary,
+            "metadata": dict(trace.metadata),
+        }
         print(json.dumps(document, indent=2))
     else:
         peak = format_bytes(summary["peak_live_bytes"] or 0)
         lines = [
-            f"recorded: {_describe(shlex.join(command), trace)}",
+            f"recorded: {printable(shlex.join(command))}, {format_count(len(trace))} events"
+            + _dropped_note(trace),
             f"code: {format_count(summary['allocs'] or 0)} allocs of "
             f"{format_bytes(summary['allocated_bytes'] or 0)} in all, at most {peak} at a time",
             *(f"{what}: {text}" for what, text in _obtained(trace.metadata["obtained"])),
-            f"trace: {options.output or 'not kept; -o FILE writes it'}",
+            *([] if problem else [f"trace: {options.output or 'not kept; -o FILE writes it'}"]),
         ]
         print("\n".join(lines), file=sys.stderr)
+    if problem is not None:
+        return _complain(problem, _exit_code(code) or 1)
     return _exit_code(code)
 
 
@@ -287,8 +309,8 @@ def _add_sweep_flags(parser: argparse.ArgumentParser, system: object) -> None:
     output = parser.add_argument_group("output")
     add_switch(output, "--json", "print only a JSON list of rows")
     for flag, value, text in (
-        ("--csv", "FILE", "write the table"),
-        ("--plot", "FILE", "write the picture (png, svg, pdf)"),
+        ("--csv", "FILE", f"write the table; - is refused (so is it by --plot): {_NO_DASH}"),
+        ("--plot", "FILE", "write the picture: png, svg, pdf, by the suffix; png without one"),
         ("--x", "COL", f"wastage column (default {resolved.x})"),
         ("--y", "COL", f"churn column (default {resolved.y})"),
         ("--jobs", "N", "threads (default: one per core)"),
@@ -327,6 +349,10 @@ def _parse_grid(options: argparse.Namespace, system: SweepSystem) -> dict[str, A
             except (TypeError, ValueError) as exc:
                 raise UsageError(f"{parameter.flag}: {exc}") from exc
         grid[parameter.name] = values
+    try:
+        refuse_impossible(system, grid)
+    except ValueError as exc:
+        raise UsageError(str(exc)) from exc
     return grid
 
 
@@ -351,6 +377,11 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
         name, trace = default_trace()
     else:
         name, trace = open_trace(options.trace, options.on_error, progress)
+    if isinstance(trace, Profile):
+        raise TraceError(
+            f"{printable(name)}: this is a profile, which has no order of events; a sweep "
+            "replays a trace"
+        )
     with ThreadPoolExecutor(jobs, "pyallocx-sweep") as executor:
         result = sweep(
             options.system,
@@ -397,11 +428,9 @@ def _parse_jobs(text: str | None) -> int | None:
 def _check_targets(targets: Mapping[str, str], options: argparse.Namespace) -> None:
     """Make sure that every output can be written, and that none costs another file."""
     for flag, target in targets.items():
-        if not target:
-            raise UsageError(f"{flag}: the name of the file is empty")
         if options.trace is not None and _is_one_file(target, options.trace):
             raise UsageError(f"{flag}: {target} is the trace itself, it would be overwritten")
-        _check_target(target)
+        _check_target(flag, target)
     for (one, path), (other, second) in itertools.combinations(targets.items(), 2):
         if _is_one_file(path, second):
             raise UsageError(f"{one} and {other} are one file, {second}")
@@ -417,7 +446,12 @@ def _is_one_file(one: str, other: str) -> bool:
         return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _check_target(target: str) -> None:
+def _check_target(flag: str, target: str) -> None:
+    if not target:
+        raise UsageError(f"{flag}: the name of the file is empty")
+    if target == "-":
+        # Others take it for standard output; a file of this name is in everybody's way.
+        raise UsageError(f"{flag}: - is no file; {_NO_DASH}")
     path = Path(target)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a directory", target)
@@ -520,7 +554,8 @@ def _dropped_note(trace: Any) -> str:
     if isinstance(dropped, str):
         return f" (events dropped: {textwrap.shorten(dropped, 60)})"
     total = sum(dropped.values())
-    return f" ({format_count(total)} events of the file dropped)" if total else ""
+    events = "1 event" if total == 1 else f"{format_count(total)} events"
+    return f" ({events} of the file dropped)" if total else ""
 
 
 def _report_failures(result: SweepResult) -> int:
@@ -540,11 +575,14 @@ def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple
         if name not in names:
             raise UsageError(f"no shipped trace {name!r}; there are {', '.join(names)}")
         return name, load_shipped(name)
-    from pyallocx.trace import load
+    from pyallocx.profiles import load_file
 
     if not os.path.exists(spec):
         raise FileNotFoundError(errno.ENOENT, "no such file", spec)
-    return os.path.basename(spec), load(spec, on_error=on_error, progress=progress)
+    found = load_file(spec, traces=True, on_error=on_error, progress=progress)
+    if isinstance(found, Profile) and on_error == "skip":
+        raise UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
+    return os.path.basename(spec), found
 
 
 # The groups of `pyallocx info`; a key of the summary that none of them names comes last.
@@ -566,6 +604,12 @@ _INFO_GROUPS = {
 
 def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     name, trace = open_trace(options.trace, options.on_error, None)
+    if isinstance(trace, Profile):
+        from pyallocx._profileinfo import profile_lines
+
+        for line in profile_lines(name, trace, as_json=options.json):
+            print(line)
+        return 0
     try:
         summary: dict[str, Any] = trace.summary()
     except OverflowError as exc:

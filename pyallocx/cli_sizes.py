@@ -57,10 +57,8 @@ def _size_map(options: argparse.Namespace) -> SizeMap:
     if options.preset is not None:
         try:
             return SizeMap.preset(options.preset)
-        except ModuleNotFoundError:
-            raise UsageError("--preset: this version has no presets") from None
-        except (KeyError, ValueError) as exc:
-            raise UsageError(f"--preset: {exc.args[0] if exc.args else exc}") from None
+        except ValueError as exc:
+            raise UsageError(f"--preset: {exc}") from None
     return android64()
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pyallocx import _core
-from pyallocx._systems import drive, validated, whole
+from pyallocx._systems import FAIL_AT, drive, one_of, power_of_two, validated, whole
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.sweep import Cell, Control, Parameter
 from pyallocx.trace import Trace
@@ -55,14 +55,15 @@ PARAMETERS: tuple[Parameter, ...] = (
         "chunk_bytes",
         65536,
         parse_bytes,
-        "what is asked of the system at a time, a multiple of the page",
+        "what is asked of the system at a time, a multiple of page_bytes",
         check=whole(1, 1 << 32),
     ),
     Parameter(
         "byte_limit",
         0,
         parse_bytes,
-        "byte_limit, halving: largest payload that alloc returns; 0 none",
+        "byte_limit, halving: largest payload that alloc returns; sized and live: what alloc() "
+        "without a size returns; 0 none",
         check=whole(0, 1 << 32),
     ),
     Parameter(
@@ -94,7 +95,7 @@ PARAMETERS: tuple[Parameter, ...] = (
         check=whole(1, 65536),
     ),
     Parameter(
-        "pointer_bytes", 8, parse_bytes, "4 or 8: headers are aligned to it", check=whole(4, 8)
+        "pointer_bytes", 8, parse_bytes, "4 or 8: headers are aligned to it", check=one_of(4, 8)
     ),
     Parameter(
         "granule_bytes",
@@ -110,7 +111,13 @@ PARAMETERS: tuple[Parameter, ...] = (
         "first_fit, best_fit, segregated: smaller rests stay with the block; default: the design's",
         check=whole(0, 1 << 31, missing=True),
     ),
-    Parameter("page_bytes", 4096, parse_bytes, "page of the system", check=whole(1, 1 << 30)),
+    Parameter(
+        "page_bytes",
+        4096,
+        parse_bytes,
+        "page of the system, a power of two",
+        check=power_of_two(1, 1 << 30),
+    ),
     Parameter(
         "partitions", 16, parse_count, "partition: pieces of one request", check=whole(1, 65536)
     ),
@@ -132,7 +139,14 @@ PARAMETERS: tuple[Parameter, ...] = (
         "keep_bytes",
         math.inf,
         parse_bytes,
-        "empty chunks kept, together: 0 none, one chunk's size one, inf all",
+        "bytes of empty chunks kept, together: 0 none, inf all",
+        check=whole(0, _U64_MAX - 1, infinite=True),
+    ),
+    Parameter(
+        "keep_chunks",
+        math.inf,
+        parse_count,
+        "empty chunks kept (bitmap: in each pool): 0 none, 1 as asmjit does, inf all",
         check=whole(0, _U64_MAX - 1, infinite=True),
     ),
     Parameter(
@@ -159,8 +173,6 @@ PARAMETERS: tuple[Parameter, ...] = (
 )
 
 _REPLAY_ONLY = ("jump_bytes", "hot_methods")
-# What only policies without sizes look at; the live heap has none of those.
-_HISTORICAL_ONLY = ("byte_limit", "min_hole", "partitions", "pointer_bytes")
 
 
 def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
@@ -178,7 +190,7 @@ def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _validated(given: Mapping[str, object], *, live: bool) -> dict[str, Any]:
-    hidden = (*_REPLAY_ONLY, *_HISTORICAL_ONLY) if live else ()
+    hidden = _REPLAY_ONLY if live else ()
     known = [p for p in PARAMETERS if p.name not in hidden]
     return validated("code heap", known, given)
 
@@ -249,7 +261,8 @@ def replay_code(
     Parameters
     ----------
     trace : Trace
-        Allocations are methods, their sizes bytes of code.
+        Every alloc is a method here, its size bytes of code: a compiled method whose main code
+        and exits are two streams (`synthesize_code`) counts twice.
     modelled : bool
         Count without memory. False maps and protects real pages, which changes only what depends
         on their addresses: ``vma_count_peak``, ``hot_pages_*``, ``reach_failures``, and with
@@ -274,6 +287,8 @@ def replay_code(
         ``"raise"``.
     MemoryError
         If the system refused.
+    ValueError
+        If a parameter or `fail_at` is out of range.
     TraceError
         If an event breaks the rules of a trace, or a method has more than 256 MiB.
 
@@ -287,7 +302,9 @@ def replay_code(
     if on_corruption not in ("raise", "keep"):
         raise ValueError(f"on_corruption is 'raise' or 'keep', not {on_corruption!r}")
     values = {p.name: p.default for p in PARAMETERS} | _validated(params, live=False)
-    replay = _start(trace, values, modelled=modelled, fail_at=fail_at)
+    call = FAIL_AT.validate(fail_at)
+    assert isinstance(call, int)
+    replay = _start(trace, values, modelled=modelled, fail_at=call)
     try:
         drive(replay, len(trace), None)
         replay.check()
@@ -327,7 +344,7 @@ class CodeSystem:
     ``best_fit``
         HotSpot: a list in the order of addresses; small rests stay with the block.
     ``bitmap``
-        asmjit: granules in three pools, chunks that double.
+        asmjit: granules in three pools, each chunk twice the newest one of its pool.
     ``pack``
         Linux's bpf_prog_pack: granules, oldest chunk first.
     ``buckets``
@@ -393,6 +410,7 @@ class CodeSystem:
     labels: ClassVar[Mapping[str, str]] = {
         "wastage_bytes_mean": "mapped and not code, mean",
         "wastage_bytes_peak": "mapped and not code, peak",
+        "methods": "methods (allocs: main code and exits apart)",
         "system_calls": "mmap + munmap + mprotect calls",
         "pages_flipped_per_method": "pages flipped per method",
     }
@@ -401,7 +419,8 @@ class CodeSystem:
 
     def default_trace(self) -> tuple[str, Trace]:
         """Return what is swept where no trace is given: the shipped ones are not of code."""
-        return "2,000 synthetic methods (px.synthesize_code())", synthesize_code()
+        name = "2,000 synthetic methods in two streams, 4,000 allocs (px.synthesize_code())"
+        return name, synthesize_code()
 
     def group(self, cells: Sequence[Cell]) -> list[list[int]]:
         """Every cell is a pass of its own, but equal ones are one."""
@@ -409,6 +428,10 @@ class CodeSystem:
         for index, cell in enumerate(cells):
             groups.setdefault(tuple(cell.values()), []).append(index)
         return list(groups.values())
+
+    def check(self, cell: Cell) -> None:
+        """Raise for parameters that the core refuses together, whatever the trace."""
+        _start(Trace([], [], []), cell)
 
     def run(self, trace: Trace, cells: Sequence[Cell], control: Control) -> list[object]:
         """Replay one group."""
@@ -433,7 +456,7 @@ class CodeWriter:
     def __init__(self, heap: CodeHeap, block: _core.Block) -> None:
         self._heap = heap
         self._block = block
-        self._writing = False
+        self._writing: bool | None = None  # None: not yet
         self.position = 0
 
     def __enter__(self) -> Self:
@@ -473,10 +496,15 @@ class CodeWriter:
         Raises
         ------
         ValueError
-            If the code does not fit, or the writing has ended. Nothing was written.
+            If the code does not fit, or the writing has not begun or has ended. Nothing was
+            written.
         """
         if not self._writing:
-            raise ValueError("the writing has ended: the block is sealed")
+            if self._heap.closed:
+                raise ValueError("code heap is closed")
+            if self._writing is None:
+                raise ValueError("the writing has not begun: write inside of the with statement")
+            raise ValueError("the writing has ended: write inside of the with statement")
         start = self.position if offset is None else offset
         self._heap.write(self._block, code, start)
         self.position = start + memoryview(code).nbytes
@@ -490,6 +518,9 @@ class CodeHeap(_core.CodeHeap):
     ``address`` that `ctypes` can call, and keeps the heap, so that code which somebody may still
     call stays mapped until `close`.
 
+    A compiler that does not know yet how much it will write takes a block as it comes, ``alloc()``,
+    and gives back what it did not need, `shrink`.
+
     A foreign, stale or doubly freed block raises `InvalidFree`, writing to a sealed block or
     outside of one `ValueError`, and nothing has changed. What no allocator can catch is a call of
     code that is not executable: the CPU ends the process. ``block.executable`` tells beforehand.
@@ -500,9 +531,10 @@ class CodeHeap(_core.CodeHeap):
         How blocks are found, cut and joined: ``"segregated"`` (bins by size, constant time),
         ``"first_fit"`` (sljit), ``"best_fit"`` (HotSpot), ``"bitmap"`` (asmjit), ``"pack"``
         (Linux's bpf_prog_pack), ``"buckets"`` (powers of two), ``"bump"`` (LuaJIT: beyond
-        ``max_code_bytes`` an `alloc` flushes all blocks, which are stale then). The historical
-        policies of bug 601724 know no size of a request; they can be replayed (`replay_code`), but
-        not live.
+        ``max_code_bytes`` an `alloc` flushes all blocks, which are stale then). The policies of
+        bug 601724's history (``"scan"``, ``"whole_block"``, ``"partition"``, ``"halving"``,
+        ``"halving_payload"``, ``"byte_limit"``) know no size: ``alloc()`` gives a block as they do,
+        `shrink` gives the rest back.
     wx : str
         How writable and executable exclude each other.
 
@@ -521,9 +553,19 @@ class CodeHeap(_core.CodeHeap):
     chunk_bytes, page_bytes : int
         What is asked of the system at a time, a multiple of the page (default: the system's).
     header_bytes, granule_bytes, min_rest_bytes, min_payload_bytes : int
-        The layout, by default the design's own. Headers are room only: nothing is written there.
-    keep_bytes, keep_operations : int or float
-        Empty chunks kept, together (0 none, ``math.inf`` all), and for how many operations.
+        The layout, by default the design's own. With ``header_bytes`` each block has a header in
+        its chunk, which mirrors what the heap knows; `check` names the header that somebody wrote
+        over, and the field. The heap decides nothing by what they say.
+    byte_limit : int
+        What ``alloc()`` without a size returns: at most, under ``"byte_limit"``, ``"halving"`` and
+        ``"halving_payload"`` (a limit with which they cut blocks that are too small is refused);
+        exactly, under those that are told a size. 0: what a chunk holds.
+    min_hole, pointer_bytes, partitions : str, int, int
+        Of the historical policies: the smallest rest that `shrink` gives back, what its end is
+        aligned to; pieces of one request.
+    keep_bytes, keep_chunks, keep_operations : int or float
+        Empty chunks kept: their bytes together, their number (with ``"bitmap"`` in each pool), 0
+        none, ``math.inf`` all; and for how many operations, 0 for ever.
     max_code_bytes, reach_bytes : int
         See the policies; blocks farther apart than a jump reaches are counted.
 
@@ -560,11 +602,6 @@ class CodeHeap(_core.CodeHeap):
     def __new__(cls, **params: object) -> Self:
         """Check the parameters and open the heap."""
         values = {"page_bytes": mmap.PAGESIZE} | _validated(params, live=True)
-        if values.get("policy") in HISTORICAL:
-            raise ValueError(
-                f"policy {values['policy']!r} knows no size of a request and can be replayed only; "
-                f"on real pages: {', '.join(CODE_POLICIES[len(HISTORICAL) :])}"
-            )
         if values.get("wx") == "per_thread":
             raise ValueError(
                 "wx 'per_thread' (protection keys) exists in replays only; on real pages: "
@@ -607,7 +644,7 @@ class CodeHeap(_core.CodeHeap):
             return "<CodeHeap closed>"
         stats = self.stats()
         return (
-            f"<CodeHeap {stats['blocks']} blocks of {stats['code_bytes']} bytes, "
+            f"<CodeHeap {stats['used_blocks']} blocks of {stats['code_bytes']} bytes, "
             f"{stats['open_blocks']} open, {stats['chunks']} chunks of "
             f"{stats['mapped_bytes']} bytes>"
         )

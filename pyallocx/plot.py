@@ -29,7 +29,7 @@ from pyallocx.answer import (
     varied_keys,
 )
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit, printable
+from pyallocx.units import column_unit, format_bytes, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -341,12 +341,20 @@ def _legend_name(one: _Series, xs: Any, ys: Any) -> str:
 
 
 def _tick_text(column: str, value: float) -> str:
-    whole = int(value) if value == int(value) else value
+    # Ticks are computed: 3 may come as 2.9999999999999996.
+    whole = round(value) if math.isclose(value, round(value), rel_tol=1e-12) else value
     power = math.log10(value) if value >= 10**6 else 0.5
-    if column_unit(column) != "bytes":
+    unit = column_unit(column)
+    if unit != "bytes":
+        if 0 < abs(value) < 1 and whole == value:
+            return f"{value:.3g} {unit}".rstrip()
         return f"$10^{{{int(power)}}}$" if power == int(power) else format_value(column, whole)
-    if not _is_short(value):
-        return f"{whole:,} B"
+    if not _is_short(whole):
+        # Whole bytes are exact, since others may be near; a mean is not worth its digits.
+        if isinstance(whole, int):
+            return f"{whole:,} B"
+        return format_bytes(value) if abs(value) >= 1024 else f"{value:.4g} B"
+    value = float(whole)
     scale, unit = _byte_unit(value)
     return f"{value / scale:,g} {unit}"
 
@@ -484,7 +492,12 @@ def _wanted_labels(
                 # The key makes no difference here.
                 text = one.name if len(series) > 1 else f"any {one.key}"
             elif found and one.key:
-                text = _marked_text(result, one.key, rows[0], text)
+                # A landmark is one cell: what else lies on its point must not read as its value.
+                marked = [index for index in rows if index in names]
+                own = max(marked, key=lambda index: _mark_colour(names[index]) == _LANDMARK_COLOUR)
+                value = format_value(one.key, result._columns[one.key][own], "∞")
+                same = f" (same: {text})" if text != value else ""
+                text = _marked_text(result, one.key, own, value) + same
             if found:
                 text = f"{', '.join(found)}: {text}" if text else ", ".join(found)
                 wanted.append(_Wanted(xs[rows[0]], ys[rows[0]], text, _mark_colour(found[0]), True))
@@ -521,8 +534,11 @@ def _marked_text(result: SweepResult, key: str, index: int, values: str) -> str:
     if len(varied_keys(result)) < 2 and len(keys) < 2:
         return values
     row = result[index]
+    # Words tell what they are; numbers do not.
     return ", ".join(
-        f"{k} {values if k == key else format_value(k, row[k], '∞')}"
+        row[k]
+        if isinstance(row[k], str) and k != key
+        else f"{k} {values if k == key else format_value(k, row[k], '∞')}"
         for k in dict.fromkeys([*keys, key])
     )
 

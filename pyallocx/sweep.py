@@ -149,8 +149,10 @@ class SweepSystem(Protocol):
     ``landmarks`` (pairs of a dict of parameter values and the name that cell is known by),
     ``context`` (names of the parameters that describe the surroundings rather than the choice: what
     is saved is told against a cell with the same ones), ``trace_type`` (the class of the traces
-    that can be replayed) and, for the command line, ``explain(result) -> list[str]`` (the answer in
-    plain sentences) and ``default_trace() -> (name, trace)`` (what is swept without a trace).
+    that can be replayed), ``check(cell)`` (raises ValueError for a cell that no trace could be
+    replayed with; it is asked before anything runs, see `sweep`) and, for the command line,
+    ``explain(result) -> list[str]`` (the answer in plain sentences) and
+    ``default_trace() -> (name, trace)`` (what is swept without a trace).
     """
 
     @property
@@ -252,7 +254,10 @@ def sweep(
     TypeError
         For an unknown parameter, a value of a wrong type, or what is no trace, executor or control.
     ValueError
-        For an empty list, or a value out of range. Nothing has run then.
+        For an empty list, or a value out of range: by itself, or with all the other values that
+        this grid combines it with (``chunk_bytes=5000`` where every page is 4096). Nothing has run
+        then. A combination that is impossible, while each of its values is possible with others,
+        is a row with a status.
     KeyboardInterrupt
         On Ctrl-C, within a second, after the workers stopped.
     SweepCancelled
@@ -271,6 +276,8 @@ def sweep(
     _check_arguments(resolved, trace, executor, control)
     defaults = {p.name: p.default for p in resolved.parameters}
     several = [expand_grid(resolved, one) for one in _joined(grids, grid)]
+    for axes in several:
+        refuse_impossible(resolved, axes)
     # In the order in which the grids first name them; the keywords that all share come first.
     keys = tuple(dict.fromkeys(itertools.chain(*several)))
     points = [
@@ -376,6 +383,35 @@ def expand_grid(system: SweepSystem, grid: Mapping[str, object]) -> dict[str, li
             )
         axes[name] = [known[name].validate(value) for value in _as_list(name, values)]
     return axes
+
+
+def refuse_impossible(system: SweepSystem, axes: Mapping[str, Sequence[object]]) -> None:
+    """Raise for a value that no cell of an expanded grid can run with.
+
+    Raises
+    ------
+    ValueError
+        That of the value's first cell; see `sweep`.
+    """
+    check: Callable[[Cell], None] | None = getattr(system, "check", None)
+    if check is None:
+        return
+    defaults = {parameter.name: parameter.default for parameter in system.parameters}
+    for name, values in axes.items():
+        for value in values:
+            fixed = {**axes, name: [value]}
+            problem = None
+            # Mostly the first cell is possible, and no other is looked at.
+            for point in itertools.product(*fixed.values()):
+                try:
+                    check(defaults | dict(zip(fixed, point, strict=True)))
+                except ValueError as exc:
+                    problem = problem or exc
+                else:
+                    problem = None
+                    break
+            if problem is not None:
+                raise problem
 
 
 def _as_list(name: str, values: object) -> list[object]:

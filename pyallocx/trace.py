@@ -20,13 +20,16 @@ import json
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from pyallocx._core import TraceCheck, TraceError, TraceSummary
 from pyallocx._progress import progress_bar
+
+if TYPE_CHECKING:
+    from pyallocx.profile import Profile
 
 __all__ = ["OP_ALLOC", "OP_DESTROY", "OP_FREE", "OP_REALLOC", "Trace", "load"]
 
@@ -518,6 +521,49 @@ class Trace:
             columns["object"] = renamed[mine]
             parts.append(Trace._adopt(columns, copy.deepcopy(dict(self.metadata)), False))
         return parts
+
+    def profile(self, weight: str = "count") -> Profile:
+        """Return how much each request size weighs in the trace, without order.
+
+        Parameters
+        ----------
+        weight : {"count", "peak", "end", "byte_time"}, default "count"
+            ``"count"``: the requests of a size; each alloc and each realloc is one, of its new
+            size. ``"peak"``: the objects that are live when the live bytes are the most for the
+            first time (after the event ``peak_event`` of `summary`), by current size. ``"end"``:
+            the same after the last event. ``"byte_time"``: how long objects had a size, all of
+            them together, so that the size times its weight is its byte-time. In nanoseconds where
+            the trace has times, else in events. An object has the size it was allocated with until
+            its next realloc, then that of the realloc, and so on until it dies by a free or with
+            its arena; what is still live at the end lived until the time of the last event, or
+            counted in events until after it.
+
+        Returns
+        -------
+        Profile
+            Its counts are exact sums, rounded once to float. Sizes of weight 0, which byte-time can
+            have, are left out and counted in ``metadata["sizes_without_time"]``.
+
+        Raises
+        ------
+        ValueError
+            `weight` is none of these; nothing has the weight asked for (no object is live at the
+            end, say); or a size is above 2**48.
+        OverflowError
+            With ``"peak"``, where `summary` raises it.
+
+        Examples
+        --------
+        >>> import pyallocx as px
+        >>> trace = px.Trace(op=[0, 0, 1, 2], object=[0, 1, 0, 1], size_bytes=[48, 8, 0, 16])
+        >>> trace.profile("peak")
+        Profile(2 sizes, count 2, 56 B)
+        >>> trace.profile("byte_time").counts  # of 8, 16 and 48 bytes, in events
+        array([2., 1., 2.])
+        """
+        from pyallocx._traceprofile import profile_of
+
+        return profile_of(self, weight)
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} events", f"{self._n_objects:,} objects"]

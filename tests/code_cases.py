@@ -78,3 +78,96 @@ def a_dump(order: str = "<", **options: Any) -> bytes:
             record(order, 3, 60, b""),
         ]
     )
+
+
+# ---- a small log of every format -----------------------------------------------------------------
+
+V8 = """\
+v8-version,11,3,244,8,-node.38,0
+new,MemoryChunk,0x10000,4096
+code-creation,Builtin,2,10,0x900000,768,Entry
+code-creation,BytecodeHandler,0,11,0x900400,100,DivSmi
+code-creation,Eval,10,12,0x5000,6, :1:1,0x77,~
+code-creation,JS,11,20,0x10000,256,f a.js:1:1,0x77,^
+code-creation,JS,13,30,0x10100,512,f a.js:1:1,0x77,*
+"""
+
+MAP = """\
+18c4000 300 Builtin:Entry
+7f001000 100 JS:^f a.js:1:1
+b60d09b23ce 275 JS:~g a.js:2:1
+7F001100 40 py::main:/a b.py
+7f001200 40 void Program::Main()[Tier0]
+7f0010ff 2 JS:*f a.js:1:1
+"""
+
+COMPILATION = """\
+<?xml version='1.0' encoding='UTF-8'?>
+<hotspot_log version='160 1' process='12551' time_ms='1796040876549'>
+<tty>
+<nmethod compile_id='1' compiler='c1' level='3' size='760' address='0x00007f0000001010' \
+method='A &lt;init&gt; ()V' stamp='0.035'/>
+the program says <nmethod here
+<nmethod compile_id='2' compile_kind='c2n' compiler='' level='0' size='96' \
+address='0x7f0000002010' stamp='0.036'/>
+<make_not_entrant thread='1' compile_id='1' compiler='c1' level='3' stamp='0.040'/>
+<make_not_entrant thread='1' zombie='1' compile_id='1' stamp='0.041'/>
+<make_unloaded thread='1' compile_id='1' stamp='0.042'/>
+<nmethod compile_id='3' compile_kind='osr' compiler='c2' level='4' size='100' \
+address='0x7f0000001000' stamp='1.5'/>
+<nmethod compile_id='4' compiler='c2' size='10' address='0x7f0000005000' stamp='1.25'/>
+"""
+
+
+def install(time: int, name: str, level: int = 3, osr: str = "") -> str:
+    return (
+        f"[{time}ns][info ][nmethod,install      ] Installing {osr}method ({level}) "
+        f"{name}([II)I {'@ 62' if osr else ''}\n"
+    )
+
+
+def used(time: int, kib: int, heap: str = "CodeCache") -> str:
+    return (
+        f"[{time}ns][debug][compilation,codecache] {heap}: size=20480Kb used={kib}Kb "
+        f"max_used=9999Kb free=17723Kb\n"
+    )
+
+
+def flush(time: int, name: str, level: int = 3, osr: int = 0) -> str:
+    return (
+        f"[{time}ns][debug][codecache            ] Flushing nmethod    354/0x00007f7b84fe6d08, "
+        f"level={level}, osr={osr}, cold=0, epoch=2, cold_count=2147483647. Cache capacity: 2816Kb,"
+        f" free space: 17720Kb. method {name} (c1)\n"
+    )
+
+
+XLOG = install(10, "A.f") + used(11, 100) + install(20, "B.f") + used(21, 103)
+
+JVMTI = """\
+A,10,0x1000,29,stub
+A,20,0x2000,932,nmethod
+F,30,0x2000
+A,25,0x2000,8,nmethod
+A,40,0x1010,8,nmethod
+"""
+
+LUAJIT = """\
+B,0.000863,nil
+A,0.000929,0x55b74c8aff79,120,tr1,loop
+A,0.0010,0x55b74c8afb0d,1132,tr2,root
+B,0.001100,nil
+A,0.001200,0x55b74c8afb00,16,tr3,root
+X,0.001300,flush
+X,0.001400,flush
+A,0.001500,0x55b74c8aff79,9,tr1,root
+"""
+
+SAMPLES: dict[str, bytes] = {
+    "v8": (V8 + "code-move,0x10000,0x10400\ndelete,MemoryChunk,0x10000\n").encode(),
+    "jitdump": a_dump(),
+    "perfmap": MAP.encode(),
+    "hotspot_xlog": (XLOG + flush(30, "f")).encode(),
+    "hotspot_logcompilation": COMPILATION.encode(),
+    "jvmti": JVMTI.encode(),
+    "luajit": LUAJIT.encode(),
+}

@@ -4,8 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pyallocx as px
+from pyallocx.chunkmap import _bytes_by_column, _chunks_of
 
 HEADER = 16
 
@@ -106,6 +109,49 @@ def test_other_errors_are_raised_all_the_same():
         px.replay_code(ones(2), fail_at=1, on_corruption="keep")
 
 
+# --- what is in a column
+
+NAMES = ("code", "used", "free", "dead", "header", "broken")
+some_blocks = st.lists(
+    st.tuples(st.integers(-40, 400), st.sampled_from(("used", "full", "free", "dead"))),
+    min_size=1, max_size=30,
+)  # fmt: skip
+
+
+@given(some_blocks, st.sampled_from((0, 7, 16)), st.lists(st.floats(0, 1), max_size=20))
+def test_the_kinds_of_a_column_add_up_to_its_bytes(payloads, header, cuts):
+    # Negative payloads: the headers that follow overlap, as a wrong policy leaves them.
+    total = max(1, sum(payload + header for payload, _ in payloads) + header, header)
+    (chunk,) = _chunks_of(heap(*payloads, header=header, chunk_bytes=total))
+    assert chunk.spans[0][1] == 0
+    assert chunk.spans[-1][2] == total
+    assert all(a[2] == b[1] and a[1] < a[2] for a, b in itertools.pairwise(chunk.spans))
+    edges = np.unique([0.0, total, *(cut * total for cut in cuts)])
+    parts = _bytes_by_column(chunk, edges)
+    assert (parts >= 0).all()
+    assert parts.sum(axis=0) == pytest.approx(np.diff(edges))
+
+
+@given(some_blocks, st.integers(1, 500))
+def test_columns_hold_the_bytes_of_the_blocks(payloads, width):
+    payloads = [(abs(payload), state) for payload, state in payloads]
+    blocks = heap(*payloads)
+    (chunk,) = _chunks_of(blocks)
+    total = blocks[0]["chunk_bytes"]
+    edges = np.append(np.arange(0.0, total, width), total)
+    held = dict(zip(NAMES, _bytes_by_column(chunk, edges).sum(axis=1), strict=True))
+    code = sum(block["code_bytes"] for block in blocks)
+    expected = {
+        "code": code,
+        "used": sum(block["payload_bytes"] for block in blocks if not block["free"]) - code,
+        "free": sum(p for p, state in payloads if state == "free"),
+        "dead": sum(p for p, state in payloads if state == "dead"),
+        "header": HEADER * (len(blocks) + 1),
+        "broken": 0,
+    }
+    assert held == pytest.approx(expected)
+
+
 # --- text
 
 
@@ -134,6 +180,14 @@ def test_text_never_hides_what_is_dead_or_broken():
     text = px.chunk_map_text(blocks)
     assert bar(text).count("X") == 1
     assert "X broken: headers overlap" in text
+
+
+def test_text_says_where_nothing_is_half_of_a_character():
+    mixed = heap(*[(6, "full"), (6, "free"), (6, "used")] * 500, header=4)
+    text = px.chunk_map_text(mixed)
+    assert set(bar(text)) == {"~"}
+    assert "~ mixed: none is half of it" in text
+    assert "code 30 %, not filled 10 %, free 20 %, header 40 %" in text
 
 
 def test_text_says_what_is_executable_and_what_is_left_out():
@@ -171,16 +225,17 @@ from matplotlib.figure import Figure  # noqa: E402
 
 
 def drawn(ax):
-    """Bytes drawn, by colour."""
+    """Bytes drawn, by colour: areas, where the whole height of a bar is one."""
     found = {}
     for bars in ax.collections:
         colours = bars.get_facecolor()
         if not len(colours) or colours[0][3] == 0:
             continue
         for path in bars.get_paths():
-            wide = np.ptp(path.vertices[:, 0])
+            x, y = path.vertices.T
+            twice = abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))
             colour = to_hex(colours[0]).upper()
-            found[colour] = found.get(colour, 0) + wide
+            found[colour] = found.get(colour, 0) + twice / 2 / 0.76
     return found
 
 
@@ -188,9 +243,9 @@ def test_picture_draws_every_byte_once(tmp_path):
     blocks = heap((240, "full"), (480, "free"), (224, "used"), (8, "dead"))
     ax = px.chunk_map(blocks, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert drawn(ax) == {
-        "#0072B2": 240 + 112, "#9CC9E6": 112, "#F0F0F0": 480, "#E69F00": 8, "#333333": 5 * 16,
-    }  # fmt: skip
+    assert drawn(ax) == pytest.approx(
+        {"#0072B2": 240 + 112, "#9CC9E6": 112, "#F0F0F0": 480, "#E69F00": 8, "#333333": 5 * 16}
+    )
     legend = {text.get_text() for text in ax.get_figure().legends[0].get_texts()}
     assert "dead: free, too small to be listed" in legend
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0  rx"]
@@ -200,7 +255,7 @@ def test_picture_of_a_replay(tmp_path):
     replay = px.replay_code(px.synthesize_code(300, seed=2), policy="whole_block")
     ax = px.chunk_map(replay, tmp_path / "a.svg", title="300 methods")
     assert sum(drawn(ax).values()) == pytest.approx(replay.row["mapped_bytes_end"])
-    assert ax.get_title(loc="left") == "300 methods"
+    assert ax.get_title(loc="left").startswith("300 methods\n")
 
 
 def test_picture_of_a_broken_heap_names_the_payloads(tmp_path):
@@ -208,13 +263,35 @@ def test_picture_of_a_broken_heap_names_the_payloads(tmp_path):
     ax = px.chunk_map(replay, tmp_path / "a.png")
     assert [text.get_text() for text in ax.texts] == ["30", "32", "79", "79"]
     overlap = heap((64, "full"), (-8, "free"), (64, "full"))
-    assert drawn(px.chunk_map(overlap, tmp_path / "b.png"))["#D0006F"] == 8
+    assert drawn(px.chunk_map(overlap, tmp_path / "b.png"))["#D0006F"] == pytest.approx(8)
+
+
+def test_picture_of_narrow_blocks_keeps_areas(tmp_path):
+    blocks = heap(*[(24, "full"), (48, "free"), (30, "used"), (6, "dead")] * 400)
+    ax = px.chunk_map(blocks, tmp_path / "a.png")
+    (chunk,) = _chunks_of(blocks)
+    total = dict.fromkeys(drawn(ax), 0)
+    kinds = {"code": "#0072B2", "used": "#9CC9E6", "free": "#F0F0F0", "dead": "#E69F00"}
+    kinds["header"] = "#333333"
+    for kind, start, end in chunk.spans:
+        total[kinds[NAMES[kind]]] += end - start
+    assert drawn(ax) == pytest.approx(total, rel=1e-6)
+    assert "a column is" in ax.get_xlabel()
+    # A sixth of a column would be overlooked.
+    blocks[700] |= {"payload_bytes": -8}
+    blocks[701] |= {"offset": blocks[700]["offset"] + 8}
+    ax = px.chunk_map(blocks, tmp_path / "a.png")
+    column = np.diff(ax.get_xlim())[0] / (ax.get_window_extent().width * 72 / ax.figure.dpi / 1.5)
+    assert drawn(ax)["#D0006F"] >= 0.95 * column
 
 
 def test_pictures_side_by_side_share_their_scale(tmp_path):
     small, large = heap((80, "full")), heap((800, "full"))
     axes = px.chunk_map({"before": small, "after": large}, tmp_path / "a.png", title="both")
-    assert [ax.get_title(loc="left") for ax in axes] == ["before", "after"]
+    assert [ax.get_title(loc="left") for ax in axes] == [
+        "before\n1 chunk, 112 B: code 71 %, header 29 %",
+        "after\n1 chunk, 832 B: code 96 %, header 4 %",
+    ]
     assert axes[0].get_xlim() == axes[1].get_xlim()
     assert axes[0].get_figure().get_suptitle() == "both"
 

@@ -143,6 +143,34 @@ def test_failed_cells_are_1_and_still_shown(run, tmp_path):
     assert "picture" not in out
 
 
+@pytest.mark.parametrize("flag", ["--csv", "--plot"])
+@pytest.mark.parametrize(
+    ("name", "words"), [("-", "/dev/stdout"), ("", "name of the file is empty")]
+)
+def test_dash_is_no_file(run, flag, name, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("sweep", "fake", flag, name)
+    assert (code, out) == (2, "")
+    assert f"{flag}: " in err
+    assert words in err
+    assert list(tmp_path.iterdir()) == []
+    assert run("sweep", "fake", "--csv", "./-")[0] == 0
+    assert (tmp_path / "-").exists()
+
+
+def test_what_no_cell_can_run_with_is_a_usage_error(capsys):
+    for argv in (["--chunk-bytes", "5000"], ["--chunk-bytes", "4096,5000"], ["--page-bytes", "12"]):
+        assert main(["sweep", "code", *argv]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "bytes" in err
+        assert "allowed " in err
+    assert main(["sweep", "code", "--chunk-bytes", "4096,65536", "--page-bytes", "4096,65536"]) == 1
+    out, err = capsys.readouterr()
+    assert "1 of 4 cells failed" in err
+    assert "2,000 synthetic methods in two streams, 4,000 allocs" in out
+
+
 def test_help_and_version(run):
     for argv in (["--help"], ["sweep", "--help"], ["info", "--help"]):
         code, out, _ = run(*argv)

@@ -53,6 +53,11 @@ def test_json(capsys, quick):
         assert all(row[f"{order}_ns"] > 0 for order in _lookupbench.ORDERS)
 
 
+def test_a_preset(capsys, quick):
+    assert main(["lookup-bench", "--preset", "jemalloc"]) == 0
+    assert capsys.readouterr().out.startswith("jemalloc: 53 classes up to 262,144 bytes")
+
+
 def test_a_kind_that_is_not_possible(capsys, quick):
     assert main(["lookup-bench", "--classes", "24,40,1073741830,1073741831"]) == 0
     out, _ = capsys.readouterr()

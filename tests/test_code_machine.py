@@ -39,7 +39,10 @@ def forced(**values):
         whole = 2 * header + max(limit, params["min_payload_bytes"])
         return params | {"page_bytes": 1, "chunk_bytes": whole + more}
 
-    return st.builds(force, code_parameters(("byte_limit",)), st.integers(0, 400))
+    more = st.integers(0, 400)
+    if "min_hole" not in values:
+        more = st.integers(0, 8) | more  # the first split is where most goes wrong
+    return st.builds(force, code_parameters(("byte_limit",)), more)
 
 
 def below(policy):
@@ -58,13 +61,18 @@ def below(policy):
         {"policy": lambda _: "byte_limit", "byte_limit": below("byte_limit")},
         {"policy": lambda _: "halving", "byte_limit": below("halving")},
         {"policy": lambda _: "halving_payload", "byte_limit": below("halving_payload")},
-        {"min_hole": lambda _: "H+M", "header_bytes": lambda _: 40, "byte_limit": lambda _: 0},
+        {
+            "min_hole": lambda _: "H+M",
+            "header_bytes": lambda _: 40,
+            "min_payload_bytes": lambda _: 8,
+            "byte_limit": lambda _: 0,
+        },
     ],
     ids=["byte_limit", "halving", "halving_payload", "H+M"],
 )
 def test_machine_convicts(wrong):
     """The machine that is content with what is right is not with what is wrong."""
-    hunt = settings(SETTINGS, max_examples=500, phases=[Phase.generate], database=None)
+    hunt = settings(SETTINGS, max_examples=1000, phases=[Phase.generate], database=None)
     with pytest.raises((AssertionError, CorruptionError)):
         run_state_machine_as_test(machine(parameters=forced(**wrong)), settings=hunt)
 
@@ -411,6 +419,36 @@ def test_keep_by_age(operations):
     assert len({row["chunk"] for row in heap.blocks()}) == 1
     heap.check()
     heap.free(stays)
+
+
+@pytest.mark.parametrize(("keep", "left"), [(0, 0), (1, 1), (2, 2), (5, 3)])
+def test_keep_a_number(keep, left):
+    """Empty chunks go until so many are left, the newest first."""
+    heap = CodeBlocks(policy="segregated", chunk_bytes=4096, keep_chunks=keep)
+    live = [heap.alloc(3500)[0] for _ in range(3)]
+    for number in live:
+        heap.free(number)
+    assert len(heap.blocks()) == left
+    assert heap.counters()["chunk_unmaps"] == 3 - left
+    heap.check()
+
+
+@pytest.mark.parametrize("rule", MIN_HOLES)
+def test_the_smallest_rest_that_shrink_gives_back(rule):
+    """For history that of the hole, for the others what an alloc would have cut."""
+    least = min_hole_bytes(rule, 20, 32)
+    for rest, cuts in ((least - 4, 0), (least, 1)):
+        heap = CodeBlocks(
+            policy="whole_block", min_hole=rule, header_bytes=20, min_payload_bytes=32,
+            pointer_bytes=4, chunk_bytes=1040, page_bytes=1,
+        )  # fmt: skip
+        number, address, payload = heap.alloc()
+        assert heap.shrink(number, payload - rest) == (number, address, payload - rest * cuts)
+        assert heap.counters()["splits"] == cuts
+    for rest, cuts in ((63, 0), (64, 1)):
+        heap = CodeBlocks(policy="first_fit", header_bytes=16, granule_bytes=1)
+        number, address, _ = heap.alloc(1000)
+        assert heap.shrink(number, 1000 - 16 - rest)[2] == 1000 - (16 + rest) * cuts
 
 
 # --- differential ---------------------------------------------------------------------------------

@@ -238,11 +238,54 @@ def test_min_hole_trades_internal_for_external_waste(seed):
 
 
 def test_unmarked_header_writes():
-    """Hazard (a): free writes into executable chunks; today's designs keep nothing in them."""
+    """Hazard (a): free writes into executable chunks, where a design keeps its headers there."""
     trace = px.synthesize_code(2000, seed=1)
     rows = {policy: px.replay_code(trace, policy=policy).row for policy in CODE_POLICIES}
+    in_chunks = {*HISTORICAL, "first_fit", "best_fit"}
     for policy, row in rows.items():
-        assert (row["unmarked_header_writes"] > 1000) == (policy in HISTORICAL), policy
+        writes = row["unmarked_header_writes"]
+        assert (writes > 1000) == (policy in in_chunks), policy
+        assert (writes == 0) == (policy not in in_chunks), policy
+    # One for each free of a method that is a block: its header says that it is free.
+    frees = int((trace.op == px.OP_FREE).sum())
+    assert rows["first_fit"]["unmarked_header_writes"] == frees
+
+
+@pytest.mark.parametrize("policy", ["segregated", "bitmap", "byte_limit"])
+def test_keep_chunks_bounds_what_is_kept(policy):
+    trace = px.synthesize_code(500, seed=2, unload_fraction=1)
+    rows = {
+        keep: px.replay_code(trace, policy=policy, chunk_bytes=16384, keep_chunks=keep).row
+        for keep in (0, 1, 2, math.inf)
+    }
+    for keep, row in rows.items():
+        assert row["code_bytes_end"] == 0
+        assert row["chunks_end"] <= keep * (3 if policy == "bitmap" else 1)
+        assert (row["chunk_unmaps"] == 0) == (keep == math.inf)
+    assert rows[0]["chunks_end"] == 0 < rows[1]["chunks_end"] <= rows[2]["chunks_end"]
+
+
+def test_chunks_of_bitmap_shrink_again():
+    """As asmjit's: twice the newest of the pool, so that what was given back is forgotten."""
+    big = [0] * 40 + [1] * 40
+    trace = px.Trace([*big, 0], [*range(40), *range(40), 40], [4096] * 40 + [0] * 40 + [64])
+    given_back, kept = (
+        px.replay_code(trace, policy="bitmap", chunk_bytes=4096, keep_chunks=keep)
+        for keep in (0, math.inf)
+    )
+    assert given_back.row["mapped_bytes_end"] == 8192
+    assert kept.row["mapped_bytes_end"] > 100_000
+    # 64 bytes are of another pool than 4096: their chunk is a first one all the same.
+    assert [row["chunk_bytes"] for row in kept.blocks][-1] == 8192
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**64])
+def test_a_call_that_cannot_fail_is_named(wrong):
+    trace = px.synthesize_code(5, seed=1)
+    with pytest.raises(ValueError, match=rf"fail_at.*{wrong}.*allowed is 0 to {2**64 - 1}"):
+        px.replay_code(trace, fail_at=wrong)
+    with pytest.raises(TypeError, match="fail_at"):
+        px.replay_code(trace, fail_at=1.5)
 
 
 def test_keep_bytes_bounds_what_is_kept():

@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 from code_cases import (
+    COMPILATION,
+    JVMTI,
+    LUAJIT,
+    MAP,
+    SAMPLES,
+    V8,
+    XLOG,
     A,
     F,
     a_dump,
+    flush,
     header,
     inferred,
+    install,
     kinds,
     load,
     loaded,
@@ -22,6 +31,7 @@ from code_cases import (
     record,
     shape,
     times,
+    used,
 )
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -66,16 +76,6 @@ def test_intervals_are_those_of_a_set_of_bytes(steps: list[tuple[str, int, int]]
 
 
 # ---- V8 -----------------------------------------------------------------------------------------
-
-V8 = """\
-v8-version,11,3,244,8,-node.38,0
-new,MemoryChunk,0x10000,4096
-code-creation,Builtin,2,10,0x900000,768,Entry
-code-creation,BytecodeHandler,0,11,0x900400,100,DivSmi
-code-creation,Eval,10,12,0x5000,6, :1:1,0x77,~
-code-creation,JS,11,20,0x10000,256,f a.js:1:1,0x77,^
-code-creation,JS,13,30,0x10100,512,f a.js:1:1,0x77,*
-"""
 
 
 def test_v8_drops_what_is_not_in_code_space(tmp_path: Path) -> None:
@@ -213,15 +213,6 @@ def test_times_are_made_to_run_forward(tmp_path: Path) -> None:
 
 # ---- perf ---------------------------------------------------------------------------------------
 
-MAP = """\
-18c4000 300 Builtin:Entry
-7f001000 100 JS:^f a.js:1:1
-b60d09b23ce 275 JS:~g a.js:2:1
-7F001100 40 py::main:/a b.py
-7f001200 40 void Program::Main()[Tier0]
-7f0010ff 2 JS:*f a.js:1:1
-"""
-
 
 def test_perf_map(tmp_path: Path) -> None:
     trace = load(tmp_path, MAP)
@@ -357,26 +348,9 @@ def test_jitdump_headers(tmp_path: Path, data: bytes, message: str) -> None:
 
 # ---- HotSpot ------------------------------------------------------------------------------------
 
-COMPILATION = """\
-<?xml version='1.0' encoding='UTF-8'?>
-<hotspot_log version='160 1' process='12551' time_ms='1796040876549'>
-<tty>
-<nmethod compile_id='1' compiler='c1' level='3' size='760' address='0x00007f0000001010' \
-method='A &lt;init&gt; ()V' stamp='0.035'/>
-the program says <nmethod here
-<nmethod compile_id='2' compile_kind='c2n' compiler='' level='0' size='96' \
-address='0x7f0000002010' stamp='0.036'/>
-<make_not_entrant thread='1' compile_id='1' compiler='c1' level='3' stamp='0.040'/>
-<make_not_entrant thread='1' zombie='1' compile_id='1' stamp='0.041'/>
-<make_unloaded thread='1' compile_id='1' stamp='0.042'/>
-<nmethod compile_id='3' compile_kind='osr' compiler='c2' level='4' size='100' \
-address='0x7f0000001000' stamp='1.5'/>
-<nmethod compile_id='4' compiler='c2' size='10' address='0x7f0000005000' stamp='1.25'/>
-"""
-
 
 def test_log_compilation(tmp_path: Path) -> None:
-    trace = load(tmp_path, COMPILATION)
+    trace = load(tmp_path, COMPILATION + "</hotspot_log>\n")
     assert shape(trace) == [
         ("A", 0, 760),
         ("A", 1, 96),
@@ -414,32 +388,10 @@ def test_log_compilation(tmp_path: Path) -> None:
 )
 def test_log_compilation_refusals(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(px.TraceError, match=f"code: line 12: .*{message}"):
-        load(tmp_path, COMPILATION + line)
-    trace = load(tmp_path, COMPILATION + line, on_error="skip")
+        load(tmp_path, COMPILATION + line + "\n")
+    trace = load(tmp_path, COMPILATION + line + "\n", on_error="skip")
     assert trace.metadata["dropped"] == {"syntax": 1}
-    assert len(load(tmp_path, COMPILATION + "x" * 70000)) == len(trace) == 5
-
-
-def install(time: int, name: str, level: int = 3, osr: str = "") -> str:
-    return (
-        f"[{time}ns][info ][nmethod,install      ] Installing {osr}method ({level}) "
-        f"{name}([II)I {'@ 62' if osr else ''}\n"
-    )
-
-
-def used(time: int, kib: int, heap: str = "CodeCache") -> str:
-    return (
-        f"[{time}ns][debug][compilation,codecache] {heap}: size=20480Kb used={kib}Kb "
-        f"max_used=9999Kb free=17723Kb\n"
-    )
-
-
-def flush(time: int, name: str, level: int = 3, osr: int = 0) -> str:
-    return (
-        f"[{time}ns][debug][codecache            ] Flushing nmethod    354/0x00007f7b84fe6d08, "
-        f"level={level}, osr={osr}, cold=0, epoch=2, cold_count=2147483647. Cache capacity: 2816Kb,"
-        f" free space: 17720Kb. method {name} (c1)\n"
-    )
+    assert len(load(tmp_path, COMPILATION + "x" * 70000 + "\n")) == len(trace) == 5
 
 
 def test_xlog(tmp_path: Path) -> None:
@@ -511,9 +463,6 @@ def test_xlog_without_sizes_is_refused(tmp_path: Path) -> None:
     assert trace.metadata["counts"] == {"sizes_unknown": 2}
 
 
-XLOG = install(10, "A.f") + used(11, 100) + install(20, "B.f") + used(21, 103)
-
-
 @pytest.mark.parametrize(
     ("line", "kind", "message"),
     [
@@ -529,25 +478,17 @@ XLOG = install(10, "A.f") + used(11, 100) + install(20, "B.f") + used(21, 103)
 )
 def test_xlog_refusals(tmp_path: Path, line: str, kind: str, message: str) -> None:
     with pytest.raises(px.TraceError, match=f"code: line 5: .*{message}"):
-        load(tmp_path, XLOG + line)
-    trace = load(tmp_path, XLOG + line, on_error="skip")
+        load(tmp_path, XLOG + line.rstrip("\n") + "\n")
+    trace = load(tmp_path, XLOG + line.rstrip("\n") + "\n", on_error="skip")
     assert trace.metadata["dropped"] == {kind: 1}
     assert shape(trace) == [("A", 0, 0), ("A", 1, 3072)]
 
 
 # ---- JVMTI and LuaJIT ---------------------------------------------------------------------------
 
-JVMTI = """\
-A,10,0x1000,29,stub
-A,20,0x2000,932,nmethod
-F,30,0x2000
-A,25,0x2000,8,nmethod
-A,40,0x1010,8,nmethod
-"""
-
 
 def test_jvmti(tmp_path: Path) -> None:
-    trace = load(tmp_path, JVMTI)
+    trace = load(tmp_path, JVMTI + "A,50,0x2800,4,stub\nA,60,0x2800,5,stub\n")
     assert shape(trace) == [
         ("A", 0, 29),
         ("A", 1, 932),
@@ -555,11 +496,16 @@ def test_jvmti(tmp_path: Path) -> None:
         ("A", 2, 8),
         ("F", 0, 0),
         ("A", 3, 8),
+        # Nobody says when a stub dies: where another is, it must have.
+        ("A", 4, 4),
+        ("F", 4, 0),
+        ("A", 5, 5),
     ]
-    assert times(trace) == [10, 20, 30, 30, 40, 40]
-    assert kinds(trace) == ["stub", "nmethod", "nmethod", "nmethod"]
+    assert times(trace) == [10, 20, 30, 30, 40, 40, 50, 60, 60]
+    assert kinds(trace) == ["stub", "nmethod", "nmethod", "nmethod", "stub", "stub"]
     assert trace.metadata["reader"] == "jvmti"
-    assert trace.metadata["obtained"]["frees"] == {"seen": 1, "inferred": {"overlap": 1}}
+    assert trace.metadata["obtained"]["frees"] == {"seen": 1, "inferred": {"overlap": 2}}
+    assert trace.metadata["obtained"]["frees_of_stubs"] == {"seen": 0, "inferred": {"overlap": 2}}
 
 
 @pytest.mark.parametrize(
@@ -581,18 +527,6 @@ def test_jvmti_refusals(tmp_path: Path, line: str, kind: str, message: str) -> N
     trace = load(tmp_path, JVMTI + line + "\n", on_error="skip")
     assert trace.metadata["dropped"] == {kind: 1}
     assert shape(trace) == shape(load(tmp_path, JVMTI))
-
-
-LUAJIT = """\
-B,0.000863,nil
-A,0.000929,0x55b74c8aff79,120,tr1,loop
-A,0.0010,0x55b74c8afb0d,1132,tr2,root
-B,0.001100,nil
-A,0.001200,0x55b74c8afb00,16,tr3,root
-X,0.001300,flush
-X,0.001400,flush
-A,0.001500,0x55b74c8aff79,9,tr1,root
-"""
 
 
 def test_luajit(tmp_path: Path) -> None:
@@ -624,16 +558,6 @@ def test_luajit_refusals(tmp_path: Path, line: str) -> None:
 
 
 # ---- all formats --------------------------------------------------------------------------------
-
-SAMPLES: dict[str, bytes] = {
-    "v8": (V8 + "code-move,0x10000,0x10400\ndelete,MemoryChunk,0x10000\n").encode(),
-    "jitdump": a_dump(),
-    "perfmap": MAP.encode(),
-    "hotspot_xlog": (XLOG + flush(30, "f")).encode(),
-    "hotspot_logcompilation": COMPILATION.encode(),
-    "jvmti": JVMTI.encode(),
-    "luajit": LUAJIT.encode(),
-}
 
 
 def test_there_is_a_sample_of_every_format() -> None:

@@ -4,6 +4,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pyallocx as px
 from pyallocx import SweepResult
@@ -195,8 +197,8 @@ def test_grids_with_different_parameters():
         "byte_cut, by retain_bytes", "low_water, by tick_operations", "age, idle_operations 100",
     ]  # fmt: skip
     texts = " ".join(text.get_text() for text in labels(ax))
-    assert "busy: policy low_water, tick_operations 10" in texts
-    assert "line: policy byte_cut, retain_bytes 64 B" in texts
+    assert "busy: low_water, tick_operations 10" in texts
+    assert "line: byte_cut, retain_bytes 64 B" in texts
     assert "nan" not in texts + ax.get_title(loc="left")
     assert "intrusive" in [t.get_text() for t in res.plot(ax=new_ax()).get_legend().get_texts()]
 
@@ -217,6 +219,43 @@ def test_ticks_of_a_narrow_range_are_exact_and_differ(low, high):
     for tick, text in zip(shown, texts, strict=True):
         number, unit = text.replace(",", "").split()
         assert float(number) * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit) == tick
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        ("waste_bytes", 44490.82893133, "43.4 KiB"),
+        ("waste_bytes", 44490.0, "44,490 B"),
+        ("waste_bytes", 1536.0000000001, "1.5 KiB"),
+        ("waste_bytes", 512.3333333, "512.3 B"),
+        ("waste_bytes", 0.125, "0.125 B"),
+        ("waste_bytes", 123456789.123, "118 MiB"),
+        ("calls", 0.30000000000000004, "0.3"),
+        ("calls", 0.001, "0.001"),
+        ("calls", 2.9999999999999996, "3"),
+        ("calls", 1e7, "$10^{7}$"),
+        ("mean_ns", 0.0025, "0.0025 ns"),
+        ("mean_ns", 1234.5678, "1,235 ns"),
+    ],
+)
+def test_a_tick_can_be_read(column, value, text):
+    # One cell: its own value is a tick.
+    res = SweepResult(
+        {"keep_bytes": [0], column: [value], "others": [9]},
+        grid_keys=["keep_bytes"], system="demo", x=column, y="others",
+    )  # fmt: skip
+    ax = res.plot(ax=new_ax())
+    assert value in ax.xaxis.get_majorticklocs()
+    assert ax.xaxis.get_major_formatter()(value) == text
+
+
+@given(st.floats(0, 2**60), st.sampled_from(["waste_bytes", "calls", "mean_ns"]))
+def test_no_tick_is_long(value, column):
+    from pyallocx.plot import _tick_text
+
+    assert len(_tick_text(column, value)) <= 28
+    assert "..." not in _tick_text(column, value)
+    assert len(_tick_text("waste_bytes", value + 0.123456)) <= 28
 
 
 def two_keys(**metadata):
@@ -261,6 +300,21 @@ def test_a_range_is_of_numbers_that_follow_each_other():
     assert texts_of([1, 2, 4, 8], [5, 9, 5, 9]) == {"1, 4", "2, 8"}
     assert texts_of(["a", "b", "c", "d"], [5, 5, 5, 9]) == {"a = b = c", "d"}
     assert texts_of(list("abcdefg"), [5] * 6 + [9]) == {"a = b = c = 3 more", "g"}
+
+
+@pytest.mark.parametrize("keep", [(0, 512, 2048, math.inf), (math.inf, 2048, 512, 0)])
+def test_a_name_belongs_to_one_cell_of_those_on_its_point(keep):
+    res = SweepResult(
+        {
+            "keep_bytes": list(keep),
+            "waste_bytes": [1 if k == 0 else 5 for k in keep],
+            "calls": [100 if k == 0 else 7 for k in keep],
+        },
+        grid_keys=["keep_bytes"], system="demo", x="waste_bytes", y="calls",
+        metadata={"landmarks": [({"keep_bytes": 2048}, "Firefox")]},
+    )  # fmt: skip
+    texts = {text.get_text() for text in labels(res.plot(ax=new_ax()))}
+    assert texts == {"0 B", "Firefox: 2 KiB (same: 512 B … ∞)"}
 
 
 # --- curves over one parameter

@@ -508,7 +508,7 @@ def test_reader_refuses_reentry() -> None:
         except RuntimeError as error:
             refused.append(str(error))
     thread.join()
-    assert set(refused) <= {"already running in another call"}
+    assert set(refused) <= {"reader is in use by another thread"}
     reader.finish()
     assert reader.counts()[0]["lines"] == 300_000
 

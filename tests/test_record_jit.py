@@ -70,6 +70,7 @@ def test_record_node(tmp_path: Path) -> None:
     done = run_record(tmp_path, "-o", str(out), "--", "node", str(script))
     assert (done.returncode, done.stdout) == (7, "HELLO")
     assert "seen" in done.stderr
+    assert done.stderr.count(str(script)) == 1
     assert f"trace: {out}" in done.stderr
     trace = px.load(out)
     assert trace.metadata["reader"] == "v8"
@@ -113,6 +114,94 @@ def test_record_node_without_a_log(tmp_path: Path) -> None:
     done = run_record(tmp_path, "--", "node", "--no-such-flag", "a.js")
     assert done.returncode == 9
     assert "node wrote no log of its code" in done.stderr
+
+
+@node
+@pytest.mark.parametrize(
+    ("out", "code", "message"),
+    [
+        ("-", 2, "--output: - is no file"),
+        ("", 2, "--output: the name of the file is empty"),
+        (".", 2, ".: is a directory"),
+        ("/dev/full", 7, "/dev/full: No space left on device"),
+    ],
+)
+def test_record_what_cannot_be_written(tmp_path: Path, out: str, code: int, message: str) -> None:
+    script = tmp_path / "a.js"
+    script.write_text(SCRIPT)
+    done = run_record(tmp_path, "-o", out, "--", "node", str(script))
+    assert done.returncode == code
+    assert message in done.stderr
+    # Nothing has run where it could be told before; else what ran is told.
+    assert done.stdout == ("HELLO" if code == 7 else "")
+    assert ("allocs: " in done.stderr) == (code == 7)
+    assert "trace: /dev/full" not in done.stderr
+
+
+def test_record_what_may_not_be_executed(tmp_path: Path) -> None:
+    program = tmp_path / "node"
+    program.write_text("this is no program")
+    with pytest.raises(UnknownProgram, match="node: not to be executed"):
+        record_jit([str(program)])
+    program.chmod(0o755)
+    done = run_record(tmp_path, "--", str(program))
+    assert done.returncode == 2
+    assert f"{program}: Exec format error" in done.stderr
+
+
+def test_record_a_killed_program_whose_log_is_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("code-creation,JS,11,5,0x1000,16,f,0x77,^\ncode-creation,JS,11,9,0x20")
+    fake = tmp_path / "node"
+    fake.write_text(
+        '#!/bin/sh\nfor a in "$@"; do case $a in --logfile=*) to=${a#--logfile=};; esac; done\n'
+        f'cat {log} > "$to"\n[ "$1" = --log-code ] && [ "$3" = die ] && kill -9 $$\nexit 0\n'
+    )
+    fake.chmod(0o755)
+    with pytest.raises(RecordingError, match="line 2: the file ends inside this line"):
+        record_jit([str(fake), "live"])
+    code, trace = record_jit([str(fake), "die"])
+    assert (code, len(trace)) == (-signal.SIGKILL, 1)
+    assert trace.metadata["dropped"] == {"truncated": 1}
+    done = run_record(tmp_path, "--", str(fake), "die")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "1 events (1 event of the file dropped)" in done.stderr
+
+
+@java
+@javac
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_record_java_that_a_signal_ends(tmp_path: Path, number: int) -> None:
+    source = tmp_path / "W.java"
+    source.write_text(
+        "public class W { public static void main(String[] a) throws Exception {"
+        " System.out.println(ProcessHandle.current().pid()); Thread.sleep(60000); } }"
+    )
+    subprocess.run(["javac", "-d", str(tmp_path), str(source)], check=True)
+    spare = tmp_path / "temporary"
+    spare.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyallocx", "record-jit", "--", "java", "-cp", str(tmp_path), "W"],
+        env={**os.environ, "TMPDIR": str(spare)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            os.kill(pid, number)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert "not kept" in err
+    assert list(spare.iterdir()) == []
+    assert not list(Path("/tmp").glob(f"hs_c*_pid{pid}.log"))
 
 
 @java

@@ -584,6 +584,17 @@ def test_every_observed_list(shared_data):
         assert np.array_equal(flat.as_kind("search_branchless").class_of(sizes), ids), path.name
 
 
+@pytest.mark.parametrize("name", px.preset_names())
+def test_every_preset(name):
+    made = px.SizeMap.preset(name)
+    made.check()
+    flat, branchless = made.as_kind("flat"), made.as_kind("search_branchless")
+    flat.check()
+    sizes = np.arange(made.largest + 2)
+    assert np.array_equal(made.class_of(sizes), branchless.class_of(sizes))
+    assert np.array_equal(flat.class_of(sizes), branchless.class_of(sizes))
+
+
 def test_need():
     scudo = android64()
     assert [scudo.need(n) for n in (0, 1, 16, 17)] == [16, 32, 32, 48]

@@ -412,3 +412,71 @@ def test_fail_at_is_in_its_range(call):
         px.replay_arena(px.synthesize(10), fail_at=call)
     with pytest.raises(TypeError, match="fail_at='1'"):
         px.replay_arena(px.synthesize(10), fail_at="1")
+
+
+class Choosy(FakeSystem):
+    """Refuses cells in which more is retained than the chunks are."""
+
+    asked: list = []  # noqa: RUF012
+
+    def check(self, cell):
+        self.asked.append((cell["retain_bytes"], cell["chunk_count"]))
+        if cell["retain_bytes"] > cell["chunk_count"]:
+            raise ValueError(
+                f"retain_bytes is {cell['retain_bytes']}, allowed is 0 to {cell['chunk_count']}"
+            )
+
+
+@pytest.mark.parametrize(
+    ("grid", "named"),
+    [
+        ({"retain_bytes": 5}, 5),
+        ({"retain_bytes": [1, 5]}, 5),
+        ({"retain_bytes": [1, 5], "chunk_count": [2, 4]}, 5),
+        ({"chunk_count": [4, 1], "retain_bytes": [2, 3]}, 2),
+        ({"chunk_count": [4]}, 2048),
+    ],
+)
+def test_values_that_no_cell_can_run_with_are_refused(grid, named):
+    with pytest.raises(ValueError, match=f"retain_bytes is {named}, allowed is 0 to"):
+        px.sweep(Choosy(), FakeTrace(), **grid)
+    with pytest.raises(ValueError, match=f"retain_bytes is {named}, allowed is 0 to"):
+        px.sweep(Choosy(), FakeTrace(), [{"retain_bytes": 1, "chunk_count": 1}, grid])
+
+
+def test_combinations_that_cannot_run_are_no_error():
+    system = Choosy()
+    system.asked.clear()
+    res = px.sweep(system, FakeTrace(), retain_bytes=[1, 2], chunk_count=[1, 2])
+    assert len(res) == 4
+    # One possible cell for each value is enough.
+    assert len(system.asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("system", "grid", "message"),
+    [
+        (px.CodeHeap, {"chunk_bytes": [4096, 5000]}, r"5000, allowed is 4096 .* in steps of 4096"),
+        (px.CodeHeap, {"page_bytes": 65536, "chunk_bytes": 4096}, r"4096, allowed is 65536 to"),
+        (px.CodeHeap, {"page_bytes": [4096, 131072]}, r"65536, .* in steps of 131072"),
+        (px.CodeHeap, {"page_bytes": 5000}, "page_bytes=5000: 5000 is no power of two"),
+        (px.CodeHeap, {"page_bytes": 0}, "page_bytes=0: 0 is out of range"),
+        (px.CodeHeap, {"pointer_bytes": 5}, "pointer_bytes=5: 5 is not one of 4, 8"),
+        (
+            px.CodeHeap,
+            {"policy": "scan", "min_payload_bytes": [8, 32]},
+            r"jump_bytes \(below min_payload_bytes\) is 8, allowed is 0 to 7",
+        ),
+        (px.Arena, {"chunk_bytes": [16, 4096]}, "chunk_bytes is 16, allowed is 32 to"),
+    ],
+)
+def test_systems_refuse_what_the_core_would(system, grid, message):
+    with pytest.raises(ValueError, match=message):
+        px.sweep(system, px.synthesize(10, seed=1), **grid)
+
+
+def test_an_impossible_corner_of_a_grid_is_a_row():
+    trace = px.synthesize_code(10)
+    res = px.sweep(px.CodeHeap, trace, chunk_bytes=[4096, 65536], page_bytes=[4096, 65536])
+    assert [row["status"] == "ok" for row in res] == [True, False, True, True]
+    assert "chunk_bytes (a multiple of page_bytes) is 4096" in res[1]["status"]

@@ -343,7 +343,7 @@ def test_walker_refuses_reentry() -> None:
         except RuntimeError as error:
             refused.append(str(error))
     thread.join()
-    assert set(refused) <= {"already running in another call"}
+    assert set(refused) <= {"trace check is in use by another thread"}
     assert walker.objects() == n
 
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "codeheader.h"
 #include "codepolicy.h"
 
 #define LARGEST_CHUNK (UINT64_C(1) << 32)
@@ -25,6 +26,7 @@ void ax_code_params_default(ax_code_params *params)
         .reach_bytes = 0,
         .keep_bytes = UINT64_MAX,
         .keep_operations = 0,
+        .keep_chunks = UINT64_MAX,
     };
 }
 
@@ -62,8 +64,8 @@ static int check_params(const ax_code_params *p, const ax_code_policy *policy, a
     }
     uint64_t least = 2 * (uint64_t)p->header_bytes + p->min_payload_bytes;
     if (p->chunk_bytes < least || p->chunk_bytes > LARGEST_CHUNK || p->chunk_bytes % page) {
-        return ax_fail(detail, AX_ERR_RANGE, "chunk_bytes (a multiple of the page)", p->chunk_bytes,
-                       least, LARGEST_CHUNK, 0);
+        return ax_fail(detail, AX_ERR_RANGE, "chunk_bytes (a multiple of page_bytes)",
+                       p->chunk_bytes, (least + page - 1) / page * page, LARGEST_CHUNK, page);
     }
     if (p->granule_bytes < 1 || p->granule_bytes > 65536) {
         return ax_fail(detail, AX_ERR_RANGE, "granule_bytes", p->granule_bytes, 1, 65536, 0);
@@ -106,7 +108,6 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
     heap->params = given;
     heap->free_record = heap->newest = heap->cursor = AX_NO_BLOCK;
     heap->free_chunk_record = heap->leaving = AX_NO_CHUNK;
-    heap->next_chunk_bytes = params->chunk_bytes;
     for (uint32_t i = 0; i < AX_CODE_BINS; i++) {
         heap->bin_head[i] = AX_NO_BLOCK;
     }
@@ -237,6 +238,9 @@ static int set_exec(ax_codeheap *heap, uint32_t index, int exec)
         note_border(heap, chunk->below, exec);
         note_border(heap, chunk->above, exec);
         note_vmas(heap);
+        if (chunk->headers_due) {
+            ax_codeheader_catch_up(heap, index);
+        }
     } else {
         /* Protection keys: a register of the thread, no page and no call. */
         chunk->exec = (uint8_t)exec;
@@ -300,6 +304,11 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
         heap->mapped_bytes_peak = heap->mapped_bytes;
     }
     heap->empty_bytes += bytes;
+    heap->empty_chunks++;
+    if (heap->in_band) {
+        ax_codeheader_write(heap, block);
+        ax_codeheader_write_above(heap, block);
+    }
     link_chunk(heap, place);
     note_vmas(heap);
     heap->policy->fresh(heap, block);
@@ -310,7 +319,6 @@ static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
     const uint64_t page = heap->params.page_bytes;
     /* The rejected design asks for several chunks at once. */
     const uint32_t pieces = heap->params.policy == AX_CODE_PARTITION ? heap->params.partitions : 1;
-    const uint64_t growth = heap->next_chunk_bytes;
     uint64_t bytes = heap->policy->chunk_bytes ? heap->policy->chunk_bytes(heap, size_bytes)
                                                : heap->params.chunk_bytes;
     bytes = (bytes + page - 1) & ~(page - 1);
@@ -336,9 +344,6 @@ static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
     }
     for (uint32_t i = 0; status == AX_OK && i < pieces; i++) {
         add_chunk(heap, base + i * bytes, alias ? alias + i * bytes : 0, bytes);
-    }
-    if (status != AX_OK) {
-        heap->next_chunk_bytes = growth; /* it has not grown */
     }
     return status;
 }
@@ -386,6 +391,7 @@ static void take_out(ax_codeheap *heap, uint32_t index, int all)
     }
     heap->mapped_bytes -= chunk->bytes;
     heap->empty_bytes -= chunk->bytes;
+    heap->empty_chunks--;
     chunk->alive = 0;
 }
 
@@ -452,7 +458,6 @@ int ax_codeheap_reset(ax_codeheap *heap)
         worst = status == AX_OK ? worst : status;
         i = older;
     }
-    heap->next_chunk_bytes = heap->params.chunk_bytes;
     return worst;
 }
 
@@ -470,18 +475,27 @@ int ax_codeheap_sweep(ax_codeheap *heap)
     return worst;
 }
 
-/* Bytes over the budget, and chunks past their age, go. A refusal of the system keeps the chunk,
- * nothing else. */
+/* What the retention of empty chunks asks for: bytes over the budget, chunks over their number (of
+ * their pool, where the design has pools), and chunks past their age, go, the newest first. A
+ * refusal of the system keeps the chunk, nothing else. */
 void ax_code_give_empty_back(ax_codeheap *heap)
 {
     const ax_code_params *p = &heap->params;
+    uint64_t empty[AX_CODE_POOLS] = {0};
     (void)drop_leaving(heap);
+    for (uint32_t i = heap->newest; i != AX_NO_CHUNK; i = heap->chunks[i].older) {
+        empty[heap->chunks[i].pool] += heap->chunks[i].used_blocks == 0;
+    }
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK;) {
         const ax_code_chunk *chunk = &heap->chunks[i];
-        uint32_t older = chunk->older;
-        int old = p->keep_operations && heap->operations - chunk->empty_since >= p->keep_operations;
-        if (chunk->used_blocks == 0 && (heap->empty_bytes > p->keep_bytes || old)) {
-            (void)drop_chunk(heap, i, 0);
+        const uint32_t older = chunk->older;
+        const uint32_t pool = chunk->pool;
+        const int old =
+            p->keep_operations && heap->operations - chunk->empty_since >= p->keep_operations;
+        if (chunk->used_blocks == 0 &&
+            (heap->empty_bytes > p->keep_bytes || empty[pool] > p->keep_chunks || old) &&
+            drop_chunk(heap, i, 0) == AX_OK) {
+            empty[pool]--;
         }
         i = older;
     }
@@ -541,79 +555,6 @@ int ax_codeheap_free(ax_codeheap *heap, uint32_t block)
         return AX_ERR_DOUBLE_FREE;
     }
     ax_code_free_used(heap, block);
-    return AX_OK;
-}
-
-uint64_t ax_code_min_hole(uint32_t rule, uint64_t header, uint64_t least)
-{
-    switch (rule) {
-    case AX_HOLE_MAX_M_2H:
-        return least > 2 * header ? least : 2 * header;
-    case AX_HOLE_H_M:
-        return header + least;
-    case AX_HOLE_2H_M:
-        return 2 * header + least;
-    case AX_HOLE_3H_M:
-        return 3 * header + least;
-    default:
-        return 4 * header + 3 * least;
-    }
-}
-
-int ax_codeheap_add_remainder(ax_codeheap *heap, uint32_t *list, uint32_t block,
-                              uint64_t hole_start, uint64_t hole_end)
-{
-    const uint64_t header = heap->params.header_bytes;
-    const uint64_t p = heap->params.pointer_bytes;
-    const uint64_t hole_least =
-        ax_code_min_hole(heap->params.min_hole, header, heap->params.min_payload_bytes);
-    const uint64_t start = heap->blocks[block].start + header;
-    const uint64_t end = heap->blocks[block].end;
-    const uint64_t hs = (hole_start + p - 1) & ~(p - 1);
-    const uint64_t he = hole_end & ~(p - 1);
-    /* The first rule subtracts, as the code of its day did: a hole inside one pointer word wraps
-     * and passes. The later ones add. */
-    const int too_small =
-        heap->params.min_hole == AX_HOLE_MAX_M_2H ? he - hs < hole_least : hs + hole_least > he;
-    if (too_small) {
-        heap->blocks[block].next = *list;
-        *list = block;
-        return AX_OK;
-    }
-    int status = ax_code_reserve(heap, 2);
-    if (status != AX_OK) {
-        return status;
-    }
-    const uint64_t code_bytes = heap->blocks[block].code_bytes;
-    ax_code_unuse(heap, block);
-    uint32_t hole = block;
-    if (hs == start && he == end) {
-        /* all of it */
-    } else if (hs == start) {
-        uint32_t rest = ax_code_cut(heap, block, he - header);
-        ax_code_use(heap, rest, code_bytes);
-        heap->blocks[rest].next = *list;
-        *list = rest;
-    } else {
-        hole = ax_code_cut(heap, block, hs);
-        uint32_t rest = AX_NO_BLOCK;
-        if (he != end) {
-            rest = ax_code_cut(heap, hole, he - header);
-        }
-        /* What the program keeps is not known piece by piece: the low piece is full, the high one
-         * has the rest. */
-        const uint64_t low_room = hs - start;
-        const uint64_t low_bytes = code_bytes < low_room ? code_bytes : low_room;
-        if (rest != AX_NO_BLOCK) {
-            ax_code_use(heap, rest, code_bytes - low_bytes);
-            heap->blocks[rest].next = *list;
-            *list = rest;
-        }
-        ax_code_use(heap, block, low_bytes);
-        heap->blocks[block].next = *list;
-        *list = block;
-    }
-    heap->policy->give(heap, hole);
     return AX_OK;
 }
 

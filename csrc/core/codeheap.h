@@ -9,6 +9,7 @@
  * terminator begins. What the headers say is kept out of band, in ax_block records, so that a
  * modelled heap needs no memory and a corrupted header cannot lead the allocator astray;
  * header_bytes is the room that a design's in-band headers take (0 for designs that have none).
+ * A live heap writes there what the records say (codeheader.h).
  *
  * Page size, chunk size, byte limit and instruction reach are four parameters: bug 601724,
  * comment 3.
@@ -72,7 +73,8 @@ typedef struct ax_code_params {
     uint64_t reach_bytes;    /* of a jump; 0: no limit */
     uint64_t keep_bytes;     /* empty chunks kept, together; UINT64_MAX: all */
     uint64_t
-        keep_operations; /* give an empty chunk back after so many operations; 0: never by age */
+        keep_operations;  /* give an empty chunk back after so many operations; 0: never by age */
+    uint64_t keep_chunks; /* empty chunks kept (bitmap: of each pool); UINT64_MAX: all */
 } ax_code_params;
 
 typedef struct ax_block {
@@ -87,9 +89,12 @@ typedef struct ax_block {
     uint8_t listed;
     uint8_t alive;       /* 0: the record is unused */
     uint8_t sealed;      /* livecode: used, and not to be written to */
+    uint8_t header_due;  /* in band: to be written when the chunk is writable again */
     uint32_t generation; /* how often the record became a used block */
-    uint64_t unused;     /* 64 bytes: a record is one line of the cache, and found by a shift */
 } ax_block;
+
+/* A record is one line of the cache, and found by a shift. */
+_Static_assert(sizeof(ax_block) == 64, "a block record is not 64 bytes");
 
 typedef struct ax_code_chunk {
     uint64_t base;
@@ -101,10 +106,12 @@ typedef struct ax_code_chunk {
     uint32_t used_blocks;
     uint32_t older, younger; /* heapblocks: newest first */
     uint32_t below, above;   /* the chunks that touch it */
-    uint32_t pool;
-    uint32_t open_blocks; /* livecode: used blocks that are not sealed */
+    uint32_t pool;           /* bitmap: 1 to 3; 0: none, or none yet */
+    uint32_t open_blocks;    /* livecode: used blocks that are not sealed */
     uint8_t exec;
     uint8_t alive;
+    uint8_t headers_due; /* in band: of any block, or the terminator's */
+    uint8_t terminator_due;
 } ax_code_chunk;
 
 typedef struct ax_code_counters {
@@ -123,6 +130,7 @@ typedef struct ax_code_counters {
 struct ax_code_policy;
 
 #define AX_CODE_BINS 512
+#define AX_CODE_POOLS 4
 
 typedef struct ax_codeheap {
     const struct ax_code_policy *policy;
@@ -147,9 +155,10 @@ typedef struct ax_codeheap {
     uint64_t used_bytes;   /* of used blocks, header included */
     uint64_t mapped_bytes_peak;
     uint64_t empty_bytes; /* of empty chunks */
+    uint64_t empty_chunks;
     uint64_t operations;
-    uint64_t next_chunk_bytes; /* designs whose chunks grow */
     uint64_t vmas;
+    int in_band; /* headers are written into the chunks (codeheader.h) */
     ax_code_params params;
     ax_code_counters counters;
 } ax_codeheap;
@@ -172,6 +181,11 @@ int ax_codeheap_free(ax_codeheap *heap, uint32_t block);
  * pieces that remain, at the head of a code list (linked by next; AX_NO_BLOCK ends it). */
 int ax_codeheap_add_remainder(ax_codeheap *heap, uint32_t *list, uint32_t block,
                               uint64_t hole_start, uint64_t hole_end);
+
+/* A used block keeps its low size_bytes, rounded up as its design does; what is behind them is
+ * given back, if it is worth a block of its own, and stays with the block otherwise. size_bytes is
+ * at most its payload. On failure nothing has changed. */
+int ax_codeheap_shrink(ax_codeheap *heap, uint32_t block, uint64_t size_bytes);
 
 /* How many bytes of a used block the program fills, where alloc was not told. */
 void ax_codeheap_set_code(ax_codeheap *heap, uint32_t block, uint64_t code_bytes);

@@ -181,6 +181,7 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
     uint64_t exec = 0;
     uint64_t vmas = 0;
     uint64_t empty = 0;
+    uint64_t empty_chunks = 0;
     for (uint32_t place = 0; place < heap->chunks_alive; place++) {
         const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
         int status = check_chunk(heap, heap->by_address[place], &blocks, detail);
@@ -191,6 +192,7 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
         bytes += chunk->bytes;
         exec += chunk->exec;
         empty += chunk->used_blocks == 0 ? chunk->bytes : 0;
+        empty_chunks += chunk->used_blocks == 0;
         vmas += place == 0 ||
                 !ax_code_same_vma(heap, heap->by_address[place - 1], heap->by_address[place]);
         status = check_place(heap, place, detail);
@@ -218,6 +220,9 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
     }
     if (empty != heap->empty_bytes) {
         return corrupt(detail, "bytes of empty chunks", heap->empty_bytes, empty, 0);
+    }
+    if (empty_chunks != heap->empty_chunks) {
+        return corrupt(detail, "number of empty chunks", heap->empty_chunks, empty_chunks, 0);
     }
     if (vmas != heap->vmas) {
         return corrupt(detail, "VMAs", heap->vmas, vmas, 0);

@@ -8,6 +8,7 @@
 #ifndef AX_CODEPOLICY_H
 #define AX_CODEPOLICY_H
 
+#include "codeheader.h"
 #include "codeheap.h"
 
 #define AX_CODE_AGAIN 1 /* not a status: leaves the heap as it is */
@@ -24,7 +25,11 @@ typedef struct ax_code_policy {
     uint32_t header_bytes, granule_bytes, min_rest_bytes; /* of the design */
     /* Payload below which a free block is not listed. */
     uint64_t (*least)(const ax_codeheap *heap);
-    uint64_t (*chunk_bytes)(ax_codeheap *heap, uint64_t size_bytes);
+    /* Of a new chunk for a request; NULL: what the parameter says. */
+    uint64_t (*chunk_bytes)(const ax_codeheap *heap, uint64_t size_bytes);
+    /* Of sized designs: the largest payload for which one of chunk_bytes is enough, where that is
+     * not all of it. */
+    uint64_t (*largest)(const ax_codeheap *heap);
     int (*alloc)(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block);
     void (*give)(ax_codeheap *heap, uint32_t block);
     void (*fresh)(ax_codeheap *heap, uint32_t block);
@@ -39,6 +44,13 @@ extern const ax_code_policy ax_code_designs[]; /* AX_CODE_FIRST_FIT .. AX_CODE_S
 /* Whether two chunks, the lower one first, are one VMA. Protection keys make none: their permission
  * is the thread's, not the pages'. */
 int ax_code_same_vma(const ax_codeheap *heap, uint32_t low, uint32_t high);
+
+/* What a sized design makes of a request; the largest that needs no larger chunk than others. */
+uint64_t ax_code_rounded(const ax_codeheap *heap, uint64_t size_bytes);
+uint64_t ax_code_largest(const ax_codeheap *heap);
+/* The smallest byte limit with which both pieces of every split are large enough; 0: the policy has
+ * no limit. Found by going through all of them, see docs/code.md. */
+uint64_t ax_code_least_limit(uint32_t policy, uint64_t header, uint64_t least);
 
 /* --- tools of the policies. Inline, since an alloc is made of them and of little else
  * ------------------------------------------------------------------------------ */
@@ -100,6 +112,11 @@ static inline uint32_t ax_code_cut(ax_codeheap *heap, uint32_t block, uint64_t a
     b->higher = high;
     b->end = at;
     heap->counters.splits++;
+    if (heap->in_band) {
+        ax_codeheader_write(heap, block);
+        ax_codeheader_write(heap, high);
+        ax_codeheader_write_above(heap, high);
+    }
     return high;
 }
 
@@ -110,6 +127,7 @@ static inline void ax_code_count_used(ax_codeheap *heap, uint32_t chunk, uint64_
     ax_code_chunk *c = &heap->chunks[chunk];
     if (c->used_blocks++ == 0) {
         heap->empty_bytes -= c->bytes;
+        heap->empty_chunks--;
     }
     heap->code_bytes += code_bytes;
     heap->used_bytes += bytes;
@@ -140,6 +158,11 @@ static inline uint32_t ax_code_cut_and_use(ax_codeheap *heap, uint32_t block, ui
     b->start = at;
     heap->counters.splits++;
     ax_code_count_used(heap, chunk, at - start, code_bytes);
+    if (heap->in_band) {
+        ax_codeheader_write(heap, low);
+        ax_codeheader_write(heap, block);
+        ax_codeheader_write_above(heap, block);
+    }
     return low;
 }
 
@@ -159,6 +182,10 @@ static inline void ax_code_join(ax_codeheap *heap, uint32_t block)
     }
     ax_code_drop_record(heap, gone);
     heap->counters.coalesces++;
+    if (heap->in_band) {
+        ax_codeheader_write(heap, block);
+        ax_codeheader_write_above(heap, block);
+    }
 }
 
 /* The same, but its own record goes, and the neighbour keeps its place on a list. */
@@ -179,6 +206,10 @@ static inline uint32_t ax_code_join_into_higher(ax_codeheap *heap, uint32_t bloc
     }
     ax_code_drop_record(heap, block);
     heap->counters.coalesces++;
+    if (heap->in_band) {
+        ax_codeheader_write(heap, higher);
+        ax_codeheader_write_above(heap, higher);
+    }
     return higher;
 }
 
@@ -192,6 +223,9 @@ static inline void ax_code_use(ax_codeheap *heap, uint32_t block, uint64_t code_
     b->next = AX_NO_BLOCK;
     b->code_bytes = code_bytes;
     ax_code_count_used(heap, b->chunk, b->end - b->start, code_bytes);
+    if (heap->in_band) {
+        ax_codeheader_write(heap, block);
+    }
 }
 
 static inline void ax_code_unuse(ax_codeheap *heap, uint32_t block)
@@ -205,6 +239,7 @@ static inline void ax_code_unuse(ax_codeheap *heap, uint32_t block)
     b->next = AX_NO_BLOCK;
     if (--chunk->used_blocks == 0) {
         heap->empty_bytes += chunk->bytes;
+        heap->empty_chunks++;
         chunk->empty_since = heap->operations + 1;
     }
 }
@@ -215,6 +250,7 @@ void ax_code_give_empty_back(ax_codeheap *heap);
 static inline void ax_code_retain(ax_codeheap *heap)
 {
     if (heap->leaving != AX_NO_CHUNK || heap->empty_bytes > heap->params.keep_bytes ||
+        heap->empty_chunks > heap->params.keep_chunks ||
         (heap->params.keep_operations && heap->empty_bytes)) {
         ax_code_give_empty_back(heap);
     }
@@ -224,10 +260,23 @@ static inline void ax_code_retain(ax_codeheap *heap)
 static inline void ax_code_free_used(ax_codeheap *heap, uint32_t block)
 {
     ax_code_unuse(heap, block);
+    if (heap->params.header_bytes) {
+        ax_codeheader_freed(heap, block);
+    }
     heap->counters.frees++;
     heap->policy->give(heap, block);
     heap->operations++;
     ax_code_retain(heap);
+}
+
+/* A header is written by a free that has not asked whether its chunk may be written to: under
+ * enforced W^X each of these faults in a chunk that is executable. Not in a live heap, where such a
+ * header is due (codeheader.h), nor where headers are elsewhere. */
+static inline void ax_code_note_header_write(ax_codeheap *heap, uint32_t block)
+{
+    if (heap->params.header_bytes && !heap->in_band) {
+        heap->counters.unmarked_header_writes += heap->chunks[heap->blocks[block].chunk].exec;
+    }
 }
 
 /* A list of free blocks: newest first. */

@@ -30,7 +30,7 @@ static uint64_t all(const ax_codeheap *heap)
     return 0;
 }
 
-static uint64_t chunk_for(ax_codeheap *heap, uint64_t size_bytes)
+static uint64_t chunk_for(const ax_codeheap *heap, uint64_t size_bytes)
 {
     const uint64_t chunk = heap->params.chunk_bytes;
     uint64_t wanted = rounded(heap, size_bytes) + 2 * (uint64_t)heap->params.header_bytes;
@@ -209,7 +209,6 @@ static void give_by_address(ax_codeheap *heap, uint32_t block)
  * size's pool; chunks grow
  * ---------------------------------------------------------------------------------- */
 
-#define POOLS 3
 #define LARGEST_BASE (UINT64_C(64) << 20)
 
 /* Sizes that are multiples of 4 or 2 granules live apart from the others. */
@@ -219,12 +218,26 @@ static uint32_t pool_of(const ax_codeheap *heap, uint64_t size_bytes)
     return size_bytes % (4 * granule) == 0 ? 2u : size_bytes % (2 * granule) == 0 ? 1u : 0u;
 }
 
-static uint64_t bitmap_chunk(ax_codeheap *heap, uint64_t size_bytes)
+/* Twice the newest chunk of the pool that there is, so that a pool which has given chunks back
+ * starts smaller again; the first one is twice chunk_bytes. What is larger still has a multiple of
+ * chunk_bytes. */
+static uint64_t bitmap_chunk(const ax_codeheap *heap, uint64_t size_bytes)
 {
-    uint64_t wanted = chunk_for(heap, size_bytes);
-    uint64_t bytes = heap->next_chunk_bytes > wanted ? heap->next_chunk_bytes : wanted;
-    heap->next_chunk_bytes = bytes * 2 < LARGEST_BASE ? bytes * 2 : LARGEST_BASE;
-    return bytes;
+    const uint64_t base = heap->params.chunk_bytes;
+    const uint64_t wanted = rounded(heap, size_bytes);
+    const uint64_t needed = wanted + 2 * (uint64_t)heap->params.header_bytes;
+    const uint32_t pool = pool_of(heap, wanted) + 1;
+    uint64_t bytes = base;
+    for (uint32_t c = heap->newest; c != AX_NO_CHUNK; c = heap->chunks[c].older) {
+        if (heap->chunks[c].pool == pool) {
+            bytes = heap->chunks[c].bytes;
+            break;
+        }
+    }
+    if (bytes < LARGEST_BASE) {
+        bytes = bytes * 2 < LARGEST_BASE ? bytes * 2 : LARGEST_BASE;
+    }
+    return needed > bytes ? round_up(needed, base) : bytes;
 }
 
 /* The first free block from `from` on to the end of its chunk that holds `wanted` bytes. */
@@ -264,8 +277,8 @@ static int alloc_bitmap(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
     }
     for (uint32_t c = heap->newest; found == AX_NO_BLOCK && c != AX_NO_CHUNK;
          c = heap->chunks[c].older) {
-        /* A chunk that nobody has used belongs to no pool yet. */
-        if (heap->chunks[c].pool == pool || heap->chunks[c].used_blocks == 0) {
+        /* A new chunk belongs to no pool yet. */
+        if (heap->chunks[c].pool == pool || heap->chunks[c].pool == 0) {
             found = search(heap, heap->chunks[c].first, wanted);
         }
     }
@@ -317,7 +330,7 @@ static uint32_t log2_up(uint64_t n)
     return bits;
 }
 
-static uint64_t bucket_chunk(ax_codeheap *heap, uint64_t size_bytes)
+static uint64_t bucket_chunk(const ax_codeheap *heap, uint64_t size_bytes)
 {
     uint64_t wanted = (UINT64_C(1) << log2_up(rounded(heap, size_bytes))) +
                       2 * (uint64_t)heap->params.header_bytes;
@@ -532,6 +545,31 @@ static void give_segregated(ax_codeheap *heap, uint32_t block)
     }
 }
 
+/* --- blocks for programs that do not know yet how much they need
+ * ---------------------------------- */
+
+static uint64_t room_of_chunk(const ax_codeheap *heap)
+{
+    return heap->params.chunk_bytes - 2 * (uint64_t)heap->params.header_bytes;
+}
+
+static uint64_t largest_bucket(const ax_codeheap *heap)
+{
+    return UINT64_C(1) << top_bit(room_of_chunk(heap));
+}
+
+uint64_t ax_code_rounded(const ax_codeheap *heap, uint64_t size_bytes)
+{
+    return rounded(heap, size_bytes);
+}
+
+uint64_t ax_code_largest(const ax_codeheap *heap)
+{
+    const uint64_t granule = heap->params.granule_bytes;
+    const uint64_t room = heap->policy->largest ? heap->policy->largest(heap) : room_of_chunk(heap);
+    return room < granule ? granule : room / granule * granule;
+}
+
 #define DESIGN(policy) [AX_CODE_##policy - AX_CODE_FIRST_FIT]
 
 const ax_code_policy ax_code_designs[] = {
@@ -584,6 +622,7 @@ const ax_code_policy ax_code_designs[] = {
                        .granule_bytes = 64,
                        .least = all,
                        .chunk_bytes = bucket_chunk,
+                       .largest = largest_bucket,
                        .alloc = alloc_buckets,
                        .give = give_to_bucket,
                        .fresh = fresh_wilderness,

@@ -27,21 +27,14 @@ static void unlist(ax_codeheap *heap, uint32_t block)
     (void)ax_code_unlink_walking(heap, block);
 }
 
-/* free writes headers without asking whether their chunk may be written to: under enforced W^X each
- * of these faults. Counted, where the code of the day relied on never freeing a single method. */
-static void note_header_write(ax_codeheap *heap, uint32_t block)
-{
-    if (block != AX_NO_BLOCK) {
-        heap->counters.unmarked_header_writes += heap->chunks[heap->blocks[block].chunk].exec;
-    }
-}
-
+/* The code of the day relied on never freeing a single method: nobody asks whether the chunks of
+ * these headers may be written to. */
 static void give(ax_codeheap *heap, uint32_t block)
 {
     const int lists = heap->policy->listing == AX_LISTED_BY_SIZE;
     int listed = 0;
     uint32_t lower = heap->blocks[block].lower;
-    note_header_write(heap, block);
+    ax_code_note_header_write(heap, block);
     if (lower != AX_NO_BLOCK && heap->blocks[lower].is_free) {
         /* It keeps its place on the list. */
         listed = heap->blocks[lower].listed;
@@ -53,7 +46,7 @@ static void give(ax_codeheap *heap, uint32_t block)
         if (heap->blocks[higher].listed) {
             uint32_t before = ax_code_unlink_walking(heap, higher);
             if (before != AX_NO_BLOCK && heap->blocks[before].chunk != heap->blocks[block].chunk) {
-                note_header_write(heap, before);
+                ax_code_note_header_write(heap, before);
             }
         }
         ax_code_join(heap, block);
@@ -155,6 +148,24 @@ static int alloc_halving(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block
         }
     }
     return take(heap, consume, block);
+}
+
+uint64_t ax_code_least_limit(uint32_t policy, uint64_t header, uint64_t least_bytes)
+{
+    const uint64_t h = header;
+    const uint64_t m = least_bytes;
+    const uint64_t one = h + 2 * m - 1; /* two payloads and a header do not fit in less */
+    switch (policy) {
+    case AX_CODE_BYTE_LIMIT:
+        return one;
+    case AX_CODE_HALVING:
+        return one + 1;
+    case AX_CODE_HALVING_PAYLOAD:
+        /* Half of limit and header must be M, and what it leaves must be, too. */
+        return h ? (3 * h + 2 * m - 3 > one ? 3 * h + 2 * m - 3 : one) : 2 * m;
+    default:
+        return 0;
+    }
 }
 
 static int check_partitions(const ax_code_params *params, ax_detail *detail)

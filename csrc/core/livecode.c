@@ -2,17 +2,30 @@
 
 #include <string.h>
 
+#include "codeheader.h"
 #include "codepolicy.h"
+
+#define LARGEST_SIZE (UINT64_C(1) << 31)
+#define LARGEST_LIMIT (UINT64_C(1) << 32)
+
+/* A replay may ask what a wrong limit does. Here there is memory behind the blocks. */
+static int check_limit(const ax_code_params *p, int sized, ax_detail *detail)
+{
+    const uint64_t least = ax_code_least_limit(p->policy, p->header_bytes, p->min_payload_bytes);
+    if (p->byte_limit && p->byte_limit < least) {
+        return ax_fail(detail, AX_ERR_RANGE,
+                       "byte_limit (with a smaller one this policy cuts blocks that are too small)",
+                       p->byte_limit, least, LARGEST_LIMIT, 0);
+    }
+    if (sized && p->byte_limit > LARGEST_SIZE) {
+        return ax_fail(detail, AX_ERR_RANGE, "byte_limit", p->byte_limit, 0, LARGEST_SIZE, 0);
+    }
+    return AX_OK;
+}
 
 int ax_livecode_open(ax_livecode *live, const ax_code_params *params, ax_detail *detail)
 {
-    const ax_code_policy *policy = ax_code_policy_get(params->policy);
     memset(live, 0, sizeof *live);
-    if (policy && !policy->sized) {
-        return ax_fail(detail, AX_ERR_RANGE,
-                       "policy (on real pages one of those that are told a size)", params->policy,
-                       AX_CODE_FIRST_FIT, AX_CODE_POLICIES - 1, 0);
-    }
     if (params->wx == AX_WX_PER_THREAD) {
         return ax_fail(detail, AX_ERR_RANGE,
                        "wx (per_thread, protection keys, exists in the model only)", params->wx, 0,
@@ -21,7 +34,11 @@ int ax_livecode_open(ax_livecode *live, const ax_code_params *params, ax_detail 
     ax_seam_init(&live->seam, AX_BACKING_REAL);
     ax_seam_init(&live->books, AX_BACKING_REAL);
     int status = ax_codeheap_init(&live->heap, params, &live->seam, &live->books, detail);
+    if (status == AX_OK) {
+        status = check_limit(&live->heap.params, live->heap.policy->sized, detail);
+    }
     live->open = status == AX_OK;
+    live->heap.in_band = live->heap.params.header_bytes > 0;
     return status;
 }
 
@@ -80,18 +97,48 @@ static inline int find(const ax_livecode *live, ax_code_handle handle, ax_detail
     return refuse(live, handle, detail);
 }
 
+/* Nobody says, or may say, how much is needed: a block as the design gives it, all of it the
+ * program's. */
+static int alloc_unsized(ax_livecode *live, uint64_t size_bytes, uint32_t *block, ax_detail *detail)
+{
+    ax_codeheap *heap = &live->heap;
+    if (heap->policy->sized) {
+        uint64_t asked = heap->params.byte_limit ? heap->params.byte_limit : ax_code_largest(heap);
+        return ax_codeheap_alloc(heap, asked < LARGEST_SIZE ? asked : LARGEST_SIZE, block);
+    }
+    if (size_bytes) {
+        return ax_fail(detail, AX_ERR_RANGE, "size_bytes (a policy of the history is told none)",
+                       size_bytes, 0, 0, 0);
+    }
+    int status = ax_codeheap_alloc(heap, 0, block);
+    if (status != AX_OK) {
+        return status;
+    }
+    /* Limits with which the arithmetic is wrong were refused; if it is wrong all the same, nobody
+     * gets the block. */
+    const ax_block *b = &heap->blocks[*block];
+    const ax_code_chunk *chunk = &heap->chunks[b->chunk];
+    const uint64_t header = heap->params.header_bytes;
+    if (b->start < chunk->base || b->end <= b->start + header ||
+        b->end > chunk->base + chunk->bytes - header) {
+        return ax_fail(detail, AX_ERR_CORRUPT, "alloc returned a block without room",
+                       b->end - b->start, header + 1, 0, *block);
+    }
+    ax_codeheap_set_code(heap, *block, ax_block_payload(heap, *block));
+    return AX_OK;
+}
+
 int ax_livecode_alloc(ax_livecode *live, uint64_t size_bytes, ax_code_handle *handle,
                       ax_detail *detail)
 {
     if (!live->open) {
         return ax_fail(detail, AX_ERR_CLOSED, "code heap is closed", 0, 0, 0, 0);
     }
-    if (size_bytes == 0) {
-        return ax_fail(detail, AX_ERR_RANGE, "size_bytes", 0, 1, UINT64_C(1) << 31, 0);
-    }
     uint32_t block = 0;
     /* The chunk is writable then, and nothing fails after it became so. */
-    int status = ax_codeheap_alloc(&live->heap, size_bytes, &block);
+    int status = size_bytes && live->heap.policy->sized
+                     ? ax_codeheap_alloc(&live->heap, size_bytes, &block)
+                     : alloc_unsized(live, size_bytes, &block, detail);
     if (status == AX_OK) {
         const ax_block *b = &live->heap.blocks[block];
         live->heap.chunks[b->chunk].open_blocks++;
@@ -101,6 +148,30 @@ int ax_livecode_alloc(ax_livecode *live, uint64_t size_bytes, ax_code_handle *ha
                ? ax_fail(detail, status, "size_bytes is more than a chunk can hold", size_bytes, 0,
                          0, 0)
                : status;
+}
+
+int ax_livecode_shrink(ax_livecode *live, ax_code_handle handle, uint64_t size_bytes,
+                       ax_detail *detail)
+{
+    int status = find(live, handle, detail);
+    if (status != AX_OK) {
+        return status;
+    }
+    const ax_block *b = &live->heap.blocks[handle.block];
+    if (b->sealed) {
+        return ax_fail(detail, AX_ERR_SEALED, "block is sealed: open it before it is shrunk",
+                       handle.address, 0, 0, 0);
+    }
+    if (size_bytes < 1 || size_bytes > b->code_bytes) {
+        return ax_fail(detail, AX_ERR_RANGE, "size_bytes (of a block that shrinks)", size_bytes, 1,
+                       b->code_bytes, 0);
+    }
+    return ax_codeheap_shrink(&live->heap, handle.block, size_bytes);
+}
+
+uint64_t ax_livecode_size(const ax_livecode *live, ax_code_handle handle)
+{
+    return live->heap.blocks[handle.block].code_bytes;
 }
 
 int ax_livecode_write(ax_livecode *live, ax_code_handle handle, uint64_t offset, const void *code,
@@ -268,6 +339,9 @@ int ax_livecode_check(const ax_livecode *live, ax_detail *detail)
             return ax_fail(detail, AX_ERR_CORRUPT, "the second mapping of a chunk", chunk->alias, 0,
                            0, index);
         }
+    }
+    if (status == AX_OK && heap->in_band) {
+        status = ax_codeheader_check(heap, detail);
     }
     return status;
 }

@@ -15,12 +15,15 @@
  *     dual   two mappings of the same pages, one RW and one RX: nothing flips, neighbours run on
  *     rwx    one mapping, RWX
  *
- * per_thread (protection keys) exists in the model only. Policies that know no size are refused,
- * since a handle stands for a number of bytes.
+ * per_thread (protection keys) exists in the model only, as do byte limits with which a policy of
+ * the history cuts blocks that are too small.
  *
- * Hazards of the historical design that are none here: free writes no header into a chunk, as
- * headers are out of band, and so needs no chunk to be writable; and freeing the last open block of
- * a chunk makes it executable again if other blocks live there.
+ * A program that does not know yet how much it will write takes a block as it comes and shrinks it.
+ * So do the policies of the history, which are told no size.
+ *
+ * Hazards of the historical design that are none here: (a) free changes headers, but those in a
+ * chunk that is executable are written when it is next opened (codeheader.h); (b) freeing the last
+ * open block of a chunk makes it executable again if other blocks live there.
  *
  * Any call of the system may be refused. Then the block is as it was, open or sealed, and so is its
  * chunk; the same call again is the retry. A sealed block whose chunk has no open block is
@@ -59,9 +62,17 @@ int ax_livecode_close(ax_livecode *live, ax_detail *detail);
 /* The end, whatever the system says. */
 void ax_livecode_release(ax_livecode *live);
 
-/* An open block of exactly size_bytes, from 1 on. Its memory is not cleared. */
+/* An open block of exactly size_bytes. Its memory is not cleared. 0: as much as the design gives;
+ * a sized one gives byte_limit or, without a limit, what a chunk of chunk_bytes holds. Policies of
+ * the history take no other size. */
 int ax_livecode_alloc(ax_livecode *live, uint64_t size_bytes, ax_code_handle *handle,
                       ax_detail *detail);
+/* An open block keeps its low size_bytes, from 1 to what it has; what is behind them is given back,
+ * if it is worth a block of its own. */
+int ax_livecode_shrink(ax_livecode *live, ax_code_handle handle, uint64_t size_bytes,
+                       ax_detail *detail);
+/* Of a block that is alive. */
+uint64_t ax_livecode_size(const ax_livecode *live, ax_code_handle handle);
 int ax_livecode_write(ax_livecode *live, ax_code_handle handle, uint64_t offset, const void *code,
                       uint64_t bytes, ax_detail *detail);
 /* Flushes the instruction cache, too. */

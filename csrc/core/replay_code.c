@@ -166,7 +166,9 @@ static int one_event(ax_code_replay *r, size_t i)
     if (object >= r->objects) {
         return ax_fail(&r->detail, AX_ERR_EVENT_OBJECT, NULL, object, 0, r->objects, i);
     }
-    const uint64_t before = r->word[object];
+    /* An alloc writes first: a page that is read first is mapped twice, and the second time stops
+     * every other thread of a sweep. */
+    const uint64_t before = op == AX_OP_ALLOC ? 0 : r->word[object];
     if (op != AX_OP_ALLOC && before == 0) {
         return ax_fail(&r->detail, AX_ERR_EVENT_DEAD, NULL, object, 0, 0, i);
     }

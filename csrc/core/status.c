@@ -49,6 +49,8 @@ const char *ax_status_text(int status)
         return "call is not allowed in this state";
     case AX_ERR_SEALED:
         return "code block is sealed, or not yet sealed";
+    case AX_ERR_HEADER:
+        return "header of a code block was written over";
     default:
         return "unknown status";
     }

@@ -5,13 +5,17 @@
  * answer (which value, which range, at which event) travel beside it in an ax_detail:
  *
  *     code                        detail.what         value      low        high       where
- *     AX_ERR_RANGE                name of parameter   given      smallest   largest    -
+ *     AX_ERR_RANGE                name of parameter   given      smallest   largest    step, or 0
  *     AX_ERR_WRONG_SIZE           -                   given      expected   -          key
  *     AX_ERR_POISON               -                   found      wanted     address    byte offset
  *     AX_ERR_EVENT_*              what is wrong       found      smallest   largest    event number
  *                                                     (smallest > largest: nothing would be right)
  *     AX_ERR_CORRUPT              the broken rule     found      expected   -          list or
  * chunk
+ *     AX_ERR_HEADER               the field           found      expected   chunk<<32  address
+ *                                                                           | block
+ *                                                     (counted by address; block UINT32_MAX: the
+ *                                                     terminator)
  */
 #ifndef AX_STATUS_H
 #define AX_STATUS_H
@@ -40,8 +44,9 @@ enum ax_status {
     AX_ERR_EVENT_TIME = -18,   /* trace: a time before the event before it */
     AX_ERR_SYNTAX = -19,       /* reader: a line that the format does not allow */
     AX_ERR_STATE = -20,        /* a call that the object's state does not allow */
-    AX_ERR_SEALED = -21,    /* code: a block that is sealed, or is not, where the other is asked */
-    AX_ERR_EVENT_SIZE = -22 /* trace: a size that nothing of the kind can have */
+    AX_ERR_SEALED = -21,     /* code: a block that is sealed, or is not, where the other is asked */
+    AX_ERR_EVENT_SIZE = -22, /* trace: a size that nothing of the kind can have */
+    AX_ERR_HEADER = -23      /* code: the header of a block is not what the heap wrote there */
 };
 
 typedef struct ax_detail {

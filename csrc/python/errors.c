@@ -21,6 +21,12 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
         PyErr_SetString(PyExc_MemoryError, d->what ? what : "the backing refused memory");
         return NULL;
     case AX_ERR_RANGE:
+        if (d->where) {
+            return PyErr_Format(PyExc_ValueError,
+                                "%s is %llu, allowed is %llu to %llu in steps of %llu", what,
+                                (unsigned long long)d->value, (unsigned long long)d->low,
+                                (unsigned long long)d->high, (unsigned long long)d->where);
+        }
         return PyErr_Format(PyExc_ValueError, "%s is %llu, allowed is %llu to %llu", what,
                             (unsigned long long)d->value, (unsigned long long)d->low,
                             (unsigned long long)d->high);
@@ -48,6 +54,18 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
         return PyErr_Format(state->CorruptionError, "%s: found %llu, expected %llu (at %llu)", what,
                             (unsigned long long)d->value, (unsigned long long)d->low,
                             (unsigned long long)d->where);
+    case AX_ERR_HEADER:
+        if ((uint32_t)d->high == UINT32_MAX) {
+            return PyErr_Format(
+                state->CorruptionError,
+                "%s: %s of the terminator of chunk %llu at %p: found %p, expected %p", text, what,
+                (unsigned long long)(d->high >> 32), hex(d->where), hex(d->value), hex(d->low));
+        }
+        return PyErr_Format(state->CorruptionError,
+                            "%s: %s of block %llu of chunk %llu at %p: found %p, expected %p", text,
+                            what, (unsigned long long)(uint32_t)d->high,
+                            (unsigned long long)(d->high >> 32), hex(d->where), hex(d->value),
+                            hex(d->low));
     case AX_ERR_CLOSED:
     case AX_ERR_SEALED:
         return PyErr_Format(PyExc_ValueError, "%s", what);

@@ -46,6 +46,7 @@ static const axpy_field code_fields[] = {
     FIELD(reach_bytes),
     FIELD(keep_bytes),
     FIELD(keep_operations),
+    FIELD(keep_chunks),
 };
 
 static const axpy_field *find_field(const axpy_field *fields, size_t count, PyObject *name,

@@ -166,6 +166,24 @@ static PyObject *blocks_add_remainder(PyObject *op, PyObject *args)
     return pieces;
 }
 
+static PyObject *blocks_shrink(PyObject *op, PyObject *args)
+{
+    CodeBlocksObject *self = (CodeBlocksObject *)op;
+    PyObject *number;
+    unsigned long long size;
+    uint32_t block;
+    if (!PyArg_ParseTuple(args, "OK:shrink", &number, &size) ||
+        get_used(self, number, &block) < 0) {
+        return NULL;
+    }
+    if (size > ax_block_payload(&self->heap, block)) {
+        PyErr_SetString(PyExc_ValueError, "the block is smaller");
+        return NULL;
+    }
+    int status = ax_codeheap_shrink(&self->heap, block, size);
+    return status == AX_OK ? triple(&self->heap, block) : axpy_raise(self->state, status, NULL);
+}
+
 static PyObject *blocks_mark_exec(PyObject *op, PyObject *number)
 {
     CodeBlocksObject *self = (CodeBlocksObject *)op;
@@ -255,6 +273,9 @@ static PyMethodDef blocks_methods[] = {
     {"add_remainder", blocks_add_remainder, METH_VARARGS,
      "add_remainder($self, block, hole_start, hole_end, /)\n--\n\n"
      "Give a hole of a used block back; the used pieces that remain."},
+    {"shrink", blocks_shrink, METH_VARARGS,
+     "shrink($self, block, size_bytes, /)\n--\n\n"
+     "Keep the low bytes of a used block, give back what is behind them; the block."},
     {"mark_exec", blocks_mark_exec, METH_O,
      "mark_exec($self, block, /)\n--\n\nMake the chunk of a used block executable."},
     {"sweep", blocks_sweep, METH_NOARGS, "sweep($self, /)\n--\n\nGive empty chunks back."},

@@ -14,14 +14,16 @@ typedef struct CodeReplayObject {
     column columns[AXPY_COLUMNS];
     ax_code_replay replay;
     int begun;
-    atomic_int busy; /* step() runs without the GIL */
+    atomic_int busy; /* step(), row() and check() run without the GIL */
 } CodeReplayObject;
 
 static void replay_dealloc(PyObject *op)
 {
     CodeReplayObject *self = (CodeReplayObject *)op;
     if (self->begun) {
-        ax_code_replay_end(&self->replay);
+        /* Nobody can reach it any more; giving large tables back takes time that others can use. */
+        Py_BEGIN_ALLOW_THREADS ax_code_replay_end(&self->replay);
+        Py_END_ALLOW_THREADS
     }
     for (int i = 0; i < AXPY_COLUMNS; i++) {
         axpy_column_release(&self->columns[i]);
@@ -76,11 +78,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static int enter(CodeReplayObject *self)
 {
-    if (atomic_exchange(&self->busy, 1)) {
-        PyErr_SetString(PyExc_RuntimeError, "replay is running in another thread");
-        return -1;
-    }
-    return 0;
+    return axpy_enter(&self->busy, "replay");
 }
 
 static PyObject *replay_step(PyObject *op, PyObject *argument)
@@ -158,8 +156,9 @@ static PyObject *replay_row(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     ax_code_row row;
-    int status = ax_code_replay_row(&self->replay, &row);
-    axpy_leave(&self->busy);
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = ax_code_replay_row(&self->replay, &row);
+    Py_END_ALLOW_THREADS axpy_leave(&self->busy);
     if (status == AX_ERR_STATE) {
         PyErr_SetString(PyExc_RuntimeError, "replay is not finished");
         return NULL;
@@ -174,8 +173,9 @@ static PyObject *replay_check(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (enter(self) < 0) {
         return NULL;
     }
-    int status = ax_codeheap_check(&self->replay.heap, &detail);
-    axpy_leave(&self->busy);
+    int status;
+    Py_BEGIN_ALLOW_THREADS status = ax_codeheap_check(&self->replay.heap, &detail);
+    Py_END_ALLOW_THREADS axpy_leave(&self->busy);
     if (status != AX_OK) {
         return axpy_raise(self->state, status, &detail);
     }

@@ -105,14 +105,24 @@ static PyObject *heap_closed(PyObject *op, void *Py_UNUSED(closure))
 /* --- blocks
  * --------------------------------------------------------------------------------------- */
 
+static PyObject *takes_no_size(const CodeHeapObject *self, uint64_t size_bytes)
+{
+    return PyErr_Format(PyExc_ValueError,
+                        "size_bytes is %llu, but policy '%s' takes none: alloc() gives a block as "
+                        "the design does, shrink() gives back what is too much",
+                        (unsigned long long)size_bytes,
+                        ax_code_policy_name(self->live.heap.params.policy));
+}
+
 static PyObject *heap_alloc(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"size_bytes", NULL};
     CodeHeapObject *self = (CodeHeapObject *)op;
-    PyObject *size_object;
-    uint64_t size_bytes;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:alloc", names, &size_object) ||
-        axpy_get_number(size_object, "size_bytes", 1, UINT64_C(1) << 31, &size_bytes) < 0) {
+    PyObject *size_object = Py_None;
+    uint64_t size_bytes = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:alloc", names, &size_object) ||
+        (size_object != Py_None &&
+         axpy_get_number(size_object, "size_bytes", 1, UINT64_C(1) << 31, &size_bytes) < 0)) {
         return NULL;
     }
     /* The block first: once the heap has answered nothing may fail. */
@@ -124,10 +134,14 @@ static PyObject *heap_alloc(PyObject *op, PyObject *args, PyObject *kwargs)
     }
     ax_detail detail = {0};
     int status = ax_livecode_alloc(&self->live, size_bytes, &block->handle, &detail);
+    if (status == AX_OK && size_bytes == 0) {
+        size_bytes = ax_livecode_size(&self->live, block->handle);
+    }
     axpy_leave(&self->busy);
     if (status != AX_OK) {
         Py_DECREF((PyObject *)block);
-        return axpy_raise(self->state, status, &detail);
+        return status == AX_ERR_RANGE ? takes_no_size(self, size_bytes)
+                                      : axpy_raise(self->state, status, &detail);
     }
     block->heap = (CodeHeapObject *)Py_NewRef(op);
     block->size_bytes = size_bytes;
@@ -183,6 +197,30 @@ static PyObject *heap_write(PyObject *op, PyObject *args, PyObject *kwargs)
     }
     PyBuffer_Release(&buffer);
     return answer;
+}
+
+static PyObject *heap_shrink(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"block", "size_bytes", NULL};
+    CodeHeapObject *self = (CodeHeapObject *)op;
+    PyObject *object;
+    PyObject *size_object;
+    uint64_t size_bytes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:shrink", names, &object, &size_object)) {
+        return NULL;
+    }
+    BlockObject *block = get_block(self, object);
+    if (!block ||
+        axpy_get_number(size_object, "size_bytes", 1, UINT64_C(1) << 32, &size_bytes) < 0 ||
+        enter(self) < 0) {
+        return NULL;
+    }
+    ax_detail detail = {0};
+    int status = ax_livecode_shrink(&self->live, block->handle, size_bytes, &detail);
+    if (status == AX_OK) {
+        block->size_bytes = size_bytes;
+    }
+    return finish(self, status, &detail);
 }
 
 typedef int (*block_action)(ax_livecode *live, ax_code_handle handle, ax_detail *detail);
@@ -257,7 +295,7 @@ static PyObject *stats_dict(const CodeHeapObject *self, const ax_livecode_totals
         {"dead_bytes", t->code.dead_bytes},
         {"largest_free_block", t->code.largest_free_bytes},
         {"external_fragmentation", t->code.free_bytes - t->code.largest_free_bytes},
-        {"blocks", t->code.blocks - t->code.free_blocks},
+        {"used_blocks", t->code.blocks - t->code.free_blocks},
         {"free_blocks", t->code.free_blocks},
         {"open_blocks", t->open_blocks},
         {"sealed_blocks", t->sealed_blocks},
@@ -307,20 +345,33 @@ static PyObject *heap_fail(PyObject *op, PyObject *args, PyObject *kwargs)
 
 static PyMethodDef heap_methods[] = {
     {"alloc", (PyCFunction)(void (*)(void))heap_alloc, METH_VARARGS | METH_KEYWORDS,
-     "alloc($self, /, size_bytes)\n--\n\n"
+     "alloc($self, /, size_bytes=None)\n--\n\n"
      "Allocate a block of code. It is open: write to it, then seal it.\n\n"
      "Parameters\n----------\n"
-     "size_bytes : int\n    1 to 2**31. The block holds exactly so many bytes for you; they are "
-     "not "
-     "cleared.\n\n"
+     "size_bytes : int, optional\n    1 to 2**31. The block holds exactly so many bytes for you; "
+     "they are not\n    cleared. Without it you get what the design gives: the historical policies "
+     "a\n    whole block or their limit (they take no size), the others ``byte_limit`` bytes or,\n"
+     "    where that is 0, what fits in a chunk of ``chunk_bytes``. `shrink` it when you know\n"
+     "    what you need.\n\n"
      "Returns\n-------\n"
      "Block\n    With ``address``, ``size_bytes``, ``sealed`` and ``executable``. It keeps the "
-     "heap "
-     "alive.\n\n"
+     "heap alive.\n\n"
      "Raises\n------\n"
-     "ValueError\n    If the size is out of range, or the heap is closed.\n"
+     "ValueError\n    If the size is out of range, the policy takes none, or the heap is closed.\n"
      "MemoryError\n    If the system refused. The heap is as before (but a ``bump`` heap that was "
      "about to\n    flush may have flushed)."},
+    {"shrink", (PyCFunction)(void (*)(void))heap_shrink, METH_VARARGS | METH_KEYWORDS,
+     "shrink($self, /, block, size_bytes)\n--\n\n"
+     "Keep the low bytes of an open block, and give back what is behind them.\n\n"
+     "What is given back is a block of its own; if it would be too small for the design, it stays\n"
+     "with this one. Either way ``block.size_bytes`` is the new size.\n\n"
+     "Parameters\n----------\n"
+     "block : Block\n    An open one.\n"
+     "size_bytes : int\n    1 to ``block.size_bytes``.\n\n"
+     "Raises\n------\n"
+     "ValueError\n    If the block is sealed, or the size out of range. Nothing has changed.\n"
+     "InvalidFree\n    If the block is another heap's, stale, or freed.\n"
+     "MemoryError\n    If the bookkeeping was refused memory. Nothing has changed."},
     {"write", (PyCFunction)(void (*)(void))heap_write, METH_VARARGS | METH_KEYWORDS,
      "write($self, /, block, code, offset=0)\n--\n\n"
      "Copy code into an open block.\n\n"
@@ -354,9 +405,8 @@ static PyMethodDef heap_methods[] = {
     {"free", heap_free, METH_O,
      "free($self, block, /)\n--\n\n"
      "Give a block back, open or sealed; it is joined with its free neighbours.\n\n"
-     "The memory of the chunk is not touched. If the block was the last open one of a chunk with "
-     "other\n"
-     "blocks, the chunk becomes executable again.\n\n"
+     "Its memory is not touched. If the block was the last open one of a chunk with other blocks, "
+     "the\nchunk becomes executable again.\n\n"
      "Raises\n------\n"
      "InvalidFree\n    If the block is another heap's, stale, or already freed.\n"
      "MemoryError\n    If the system refused to make the chunk executable. The block is not "
@@ -371,13 +421,16 @@ static PyMethodDef heap_methods[] = {
      "    fragmentation, headers and free bytes. ``chunk_maps``, ``chunk_unmaps`` and "
      "``protect_calls``\n"
      "    are the calls of mmap, munmap and mprotect that succeeded, ``failed_calls`` those that "
-     "did "
-     "not."},
+     "did\n"
+     "    not. ``used_blocks``, which is ``open_blocks`` and ``sealed_blocks``, and "
+     "``free_blocks``\n"
+     "    together are what a sweep's column ``blocks_end`` counts."},
     {"check", heap_check, METH_NOARGS,
      "check($self, /)\n--\n\n"
-     "Walk the whole state and raise if a rule is broken.\n\n"
+     "Walk the whole state, headers in the chunks included, and raise if a rule is broken.\n\n"
      "Raises\n------\n"
-     "CorruptionError\n    Naming the rule, what was found and what was expected."},
+     "CorruptionError\n    Naming the rule, or the field of a header and its address; what was "
+     "found and what was\n    expected."},
     {"close", heap_close, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Give all memory back: no code of the heap may run. Closing twice is nothing.\n\n"
@@ -488,7 +541,7 @@ static PyObject *block_executable(PyObject *op, void *Py_UNUSED(closure))
 
 static PyGetSetDef block_getset[] = {
     {"address", block_address, NULL, "Where its first byte is executed.", NULL},
-    {"size_bytes", block_size, NULL, "Bytes asked for.", NULL},
+    {"size_bytes", block_size, NULL, "Bytes that are yours: what was asked for or given.", NULL},
     {"sealed", block_sealed, NULL, "Whether it is sealed; False when it is open or gone.", NULL},
     {"executable", block_executable, NULL,
      "Whether it can be called now: sealed, and with wx='flip' no block of its chunk is open.",

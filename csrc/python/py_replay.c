@@ -130,11 +130,7 @@ static PyObject *replay_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static int enter(ReplayObject *self)
 {
-    if (atomic_exchange(&self->busy, 1)) {
-        PyErr_SetString(PyExc_RuntimeError, "replay is running in another thread");
-        return -1;
-    }
-    return 0;
+    return axpy_enter(&self->busy, "replay");
 }
 
 static PyObject *replay_step(PyObject *op, PyObject *argument)

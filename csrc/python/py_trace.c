@@ -14,20 +14,6 @@
 /* ---- what the types here share -----------------------------------------------------------------
  */
 
-static int enter(atomic_int *busy)
-{
-    if (atomic_exchange(busy, 1)) {
-        PyErr_SetString(PyExc_RuntimeError, "already running in another call");
-        return -1;
-    }
-    return 0;
-}
-
-static void leave(atomic_int *busy)
-{
-    atomic_store(busy, 0);
-}
-
 static void *alloc_object(PyTypeObject *type)
 {
     const allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -190,14 +176,14 @@ static PyObject *reader_feed(PyObject *op, PyObject *source)
     if (PyObject_GetBuffer(source, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    if (enter(&self->busy) < 0) {
+    if (axpy_enter(&self->busy, "reader") < 0) {
         PyBuffer_Release(&bytes);
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = ax_reader_feed(&self->reader, bytes.buf, (size_t)bytes.len);
     Py_END_ALLOW_THREADS PyObject *result =
         status == AX_OK ? Py_NewRef(Py_None) : raise_read(self, status);
-    leave(&self->busy);
+    axpy_leave(&self->busy);
     PyBuffer_Release(&bytes);
     return result;
 }
@@ -207,13 +193,13 @@ static PyObject *reader_finish(PyObject *op, PyObject *unused)
     reader_object *self = (reader_object *)op;
     int status;
     (void)unused;
-    if (enter(&self->busy) < 0) {
+    if (axpy_enter(&self->busy, "reader") < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status = ax_reader_finish(&self->reader);
     Py_END_ALLOW_THREADS PyObject *result =
         status == AX_OK ? Py_NewRef(Py_None) : raise_read(self, status);
-    leave(&self->busy);
+    axpy_leave(&self->busy);
     return result;
 }
 
@@ -259,7 +245,7 @@ static PyObject *reader_columns(PyObject *op, PyObject *unused)
 {
     reader_object *self = (reader_object *)op;
     (void)unused;
-    if (enter(&self->busy) < 0) {
+    if (axpy_enter(&self->busy, "reader") < 0) {
         return NULL;
     }
     PyObject *result = NULL;
@@ -268,7 +254,7 @@ static PyObject *reader_columns(PyObject *op, PyObject *unused)
     } else {
         result = take_columns(self);
     }
-    leave(&self->busy);
+    axpy_leave(&self->busy);
     return result;
 }
 
@@ -279,7 +265,7 @@ static PyObject *reader_counts(PyObject *op, PyObject *unused)
     PyObject *seen = PyDict_New();
     PyObject *dropped = PyDict_New();
     PyObject *result = NULL;
-    if (!seen || !dropped || enter(&self->busy) < 0) {
+    if (!seen || !dropped || axpy_enter(&self->busy, "reader") < 0) {
         goto out;
     }
     int status = 0;
@@ -287,7 +273,7 @@ static PyObject *reader_counts(PyObject *op, PyObject *unused)
         status = put_number(i < AX_DROPPED_SYNTAX ? seen : dropped, ax_read_count_name(i),
                             self->reader.counts[i]);
     }
-    leave(&self->busy);
+    axpy_leave(&self->busy);
     if (status == 0) {
         result = PyTuple_Pack(2, seen, dropped);
     }
@@ -301,7 +287,7 @@ static PyObject *reader_threads(PyObject *op, PyObject *unused)
 {
     reader_object *self = (reader_object *)op;
     (void)unused;
-    if (enter(&self->busy) < 0) {
+    if (axpy_enter(&self->busy, "reader") < 0) {
         return NULL;
     }
     const size_t n = self->reader.threads.used;
@@ -312,7 +298,7 @@ static PyObject *reader_threads(PyObject *op, PyObject *unused)
             Py_CLEAR(list);
         }
     }
-    leave(&self->busy);
+    axpy_leave(&self->busy);
     return list;
 }
 
@@ -357,6 +343,11 @@ typedef struct walk_object {
     column columns[AXPY_COLUMNS];
     ax_trace_summary summary; /* a TraceCheck uses the check inside */
 } walk_object;
+
+static const char *walk_noun(const walk_object *self)
+{
+    return self->summarises ? "trace summary" : "trace check";
+}
 
 static void walk_release(walk_object *self)
 {
@@ -438,14 +429,14 @@ static PyObject *walk_step(PyObject *op, PyObject *argument)
     if (events == (size_t)-1 && PyErr_Occurred()) {
         return NULL;
     }
-    if (enter(&self->busy) < 0) {
+    if (axpy_enter(&self->busy, walk_noun(self)) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS status =
         self->summarises ? ax_trace_summary_step(&self->summary, events, &detail)
                          : ax_trace_check_step(&self->summary.check, events, &detail);
     Py_END_ALLOW_THREADS const size_t next = self->summary.check.next;
-    leave(&self->busy);
+    axpy_leave(&self->busy);
     if (status != AX_OK) {
         module_state *state = axpy_state_of_type(Py_TYPE(op));
         return state ? axpy_raise(state, status, &detail) : NULL;
@@ -457,11 +448,11 @@ static PyObject *check_objects(PyObject *op, PyObject *unused)
 {
     walk_object *self = (walk_object *)op;
     (void)unused;
-    if (enter(&self->busy) < 0) {
+    if (axpy_enter(&self->busy, walk_noun(self)) < 0) {
         return NULL;
     }
     const uint64_t objects = self->summary.check.objects;
-    leave(&self->busy);
+    axpy_leave(&self->busy);
     return PyLong_FromUnsignedLongLong(objects);
 }
 
@@ -469,11 +460,11 @@ static PyObject *summary_totals(PyObject *op, PyObject *unused)
 {
     walk_object *self = (walk_object *)op;
     (void)unused;
-    if (enter(&self->busy) < 0) {
+    if (axpy_enter(&self->busy, walk_noun(self)) < 0) {
         return NULL;
     }
     const ax_trace_totals t = self->summary.totals;
-    leave(&self->busy);
+    axpy_leave(&self->busy);
     const struct {
         const char *name;
         uint64_t value;

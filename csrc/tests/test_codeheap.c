@@ -291,6 +291,7 @@ static void test_refusals(void)
             params.keep_bytes = wx % 2 ? 0 : 8192;
             params.max_code_bytes = 12288;
             params.partitions = 2;
+            params.keep_chunks = wx == AX_WX_RWX ? 1 : UINT64_MAX;
             refuse(params, AX_BACKING_MODELLED);
         }
     }
@@ -312,8 +313,114 @@ static void test_refused_chunk_does_not_grow(void)
     }
     f.seam.fail_at = 0;
     (void)take(64);
-    CHECK(f.heap.mapped_bytes == f.params.chunk_bytes);
+    CHECK(f.heap.mapped_bytes == 2 * f.params.chunk_bytes);
     finish();
+}
+
+static uint64_t chunk_of(uint32_t block)
+{
+    return f.heap.chunks[f.heap.blocks[block].chunk].bytes;
+}
+
+/* Chunks of a pool double, whatever the others have, and start anew where they have gone. */
+static void test_growth(void)
+{
+    ax_code_params params = with(AX_CODE_BITMAP);
+    params.chunk_bytes = 4096;
+    start(params);
+    uint32_t blocks[4];
+    for (int i = 0; i < 4; i++) {
+        blocks[i] = take((UINT64_C(8192) << i) - 192); /* multiples of 64 only */
+        CHECK(chunk_of(blocks[i]) == UINT64_C(8192) << i);
+    }
+    CHECK(chunk_of(take(128)) == 8192 && chunk_of(take(256)) == 8192);
+    CHECK(f.heap.chunks_alive == 6);
+    content();
+    /* The newest one there is counts. */
+    CHECK(ax_codeheap_free(&f.heap, blocks[3]) == AX_OK);
+    CHECK(ax_codeheap_free(&f.heap, blocks[2]) == AX_OK);
+    CHECK(ax_codeheap_sweep(&f.heap) == AX_OK && f.heap.chunks_alive == 4);
+    CHECK(chunk_of(take(12288 + 64)) == 32768);
+    for (int i = 0; i < 2; i++) {
+        CHECK(ax_codeheap_free(&f.heap, blocks[i]) == AX_OK);
+    }
+    content();
+    /* What is larger than that has a multiple of the first size; the largest is 64 MiB. */
+    CHECK(chunk_of(take(100000)) == 102400);
+    CHECK(chunk_of(take((UINT64_C(40) << 20) + 64)) == (UINT64_C(40) << 20) + 4096);
+    uint32_t block = take((UINT64_C(41) << 20) + 64);
+    CHECK(chunk_of(block) == UINT64_C(64) << 20);
+    CHECK(chunk_of(take((UINT64_C(60) << 20) + 64)) == UINT64_C(64) << 20);
+    CHECK(chunk_of(take((UINT64_C(65) << 20) + 64)) == (UINT64_C(65) << 20) + 4096);
+    CHECK(chunk_of(take((UINT64_C(60) << 20) + 64)) == (UINT64_C(65) << 20) + 4096);
+    content();
+    finish();
+}
+
+/* Empty chunks are kept by their number; those of a pool are of no use to the others. */
+static void test_keep_chunks(void)
+{
+    static const uint32_t policies[] = {AX_CODE_SEGREGATED, AX_CODE_WHOLE_BLOCK, AX_CODE_BITMAP};
+    for (size_t p = 0; p < 3; p++) {
+        for (uint64_t keep = 0; keep < 4; keep++) {
+            ax_code_params params = with(policies[p]);
+            params.chunk_bytes = 4096;
+            params.keep_chunks = keep;
+            start(params);
+            const int pools = policies[p] == AX_CODE_BITMAP ? 3 : 1;
+            uint32_t blocks[3][3];
+            for (int i = 0; i < 3; i++) {
+                for (int pool = 0; pool < pools; pool++) {
+                    const uint64_t granules = pools == 1 ? 56 : (UINT64_C(128) << i) - 4;
+                    blocks[pool][i] = take(64 * (granules + (uint64_t)(pool + 1) % 3));
+                }
+            }
+            CHECK(f.heap.chunks_alive == 3 * (uint32_t)pools);
+            for (int i = 0; i < 3; i++) {
+                for (int pool = 0; pool < pools; pool++) {
+                    CHECK(ax_codeheap_free(&f.heap, blocks[pool][i]) == AX_OK);
+                    content();
+                }
+            }
+            const uint64_t left = keep < 3 ? keep : 3;
+            CHECK(f.heap.chunks_alive == left * (uint64_t)pools);
+            CHECK(f.heap.empty_chunks == f.heap.chunks_alive);
+            CHECK(f.seam.calls[AX_CALL_UNMAP] == (3 - left) * (uint64_t)pools);
+            finish();
+        }
+    }
+    /* What the system does not take back stays, and goes with the next one. */
+    ax_code_params params = with(AX_CODE_SEGREGATED);
+    params.chunk_bytes = 4096;
+    params.keep_chunks = 0;
+    start(params);
+    uint32_t a = take(3500);
+    uint32_t b = take(3500);
+    f.seam.fail_at = f.seam.attempts + 1;
+    CHECK(ax_codeheap_free(&f.heap, a) == AX_OK && f.heap.chunks_alive == 2);
+    content();
+    CHECK(ax_codeheap_free(&f.heap, b) == AX_OK && f.heap.chunks_alive == 0);
+    finish();
+}
+
+/* Whose headers are in the chunks writes there in a free, too; the history asks nobody either. */
+static void test_header_writes(void)
+{
+    for (uint32_t policy = 0; policy < AX_CODE_POLICIES; policy++) {
+        for (uint32_t header = 0; header <= 16; header += 16) {
+            ax_code_params params = with(policy);
+            params.header_bytes = header;
+            start(params);
+            const uint32_t block = take(policy < AX_CODE_FIRST_FIT ? 0 : 64);
+            CHECK(ax_codeheap_mark_exec(&f.heap, f.heap.blocks[block].chunk) == AX_OK);
+            CHECK(ax_codeheap_free(&f.heap, block) == AX_OK);
+            CHECK(f.heap.counters.unmarked_header_writes == (header > 0));
+            const uint32_t open = take(policy < AX_CODE_FIRST_FIT ? 0 : 64);
+            CHECK(ax_codeheap_free(&f.heap, open) == AX_OK);
+            CHECK(f.heap.counters.unmarked_header_writes == (header > 0));
+            finish();
+        }
+    }
 }
 
 /* A flush that the system stops half way through is one all the same. */
@@ -546,7 +653,8 @@ static void test_check(void)
     SEEN(f.heap.chunks[1].base, chunk->base, "tile");
     SEEN(f.heap.by_address[0], f.heap.by_address[1], "chunks that touch");
     SEEN(f.heap.used_bytes, 1, "bytes of used blocks");
-    SEEN(f.heap.empty_bytes, 1, "empty chunks");
+    SEEN(f.heap.empty_bytes, 1, "bytes of empty chunks");
+    SEEN(f.heap.empty_chunks, 1, "number of empty chunks");
     SEEN(f.heap.newest, AX_NO_CHUNK, "chunks by age");
     SEEN(chunk->older, f.heap.newest, "chunks by age");
     SEEN(chunk->alive, 0, "chunks by age");
@@ -573,6 +681,9 @@ int main(void)
     test_soak();
     test_refusals();
     test_refused_chunk_does_not_grow();
+    test_growth();
+    test_keep_chunks();
+    test_header_writes();
     test_refused_flush();
     test_rest_that_is_not_listed();
     test_vmas();

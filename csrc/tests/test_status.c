@@ -17,16 +17,16 @@ static void expect(int ok, const char *what, int status)
 int main(void)
 {
     const char *unknown = ax_status_text(1);
-    for (int status = AX_ERR_EVENT_SIZE; status <= AX_OK; status++) {
+    for (int status = AX_ERR_HEADER; status <= AX_OK; status++) {
         const char *text = ax_status_text(status);
         expect(text && *text, "no text", status);
         expect(strcmp(text, unknown) != 0, "unknown", status);
-        for (int other = AX_ERR_EVENT_SIZE; other < status; other++) {
+        for (int other = AX_ERR_HEADER; other < status; other++) {
             expect(strcmp(text, ax_status_text(other)) != 0, "the text of another code", status);
         }
     }
-    expect(strcmp(ax_status_text(AX_ERR_EVENT_SIZE - 1), unknown) == 0, "a code too many",
-           AX_ERR_EVENT_SIZE);
+    expect(strcmp(ax_status_text(AX_ERR_HEADER - 1), unknown) == 0, "a code too many",
+           AX_ERR_HEADER);
 
     ax_detail detail = {0};
     int status = ax_fail(&detail, AX_ERR_RANGE, "chunk_bytes", 3, 1, 2, 4);

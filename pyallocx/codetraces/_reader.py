@@ -19,6 +19,7 @@ __all__ = ["CodeReader", "LineReader", "Refused", "kind_of_name"]
 
 ADDRESS_SPACE: Final = 1 << 64
 SEEN: Final = "seen"
+TRUNCATED: Final = "truncated"
 OVERLAP: Final = "overlap"
 
 _SHOWN_BYTES: Final = 96
@@ -205,7 +206,11 @@ def raise_at(where: str, what: str, shown: bytes) -> NoReturn:
 
 
 class LineReader(CodeReader):
-    """A reader of a format made of lines."""
+    """A reader of a format made of lines.
+
+    The last line may lack its end. It is then read like any other if it is whole as far as its
+    format can tell, and counted as ``unended_lines``; otherwise the log was cut off there.
+    """
 
     most_line_bytes: ClassVar[int] = _LINE_BYTES
 
@@ -213,6 +218,8 @@ class LineReader(CodeReader):
         super().__init__(skip)
         self._rest = bytearray()
         self._in_long_line = False
+        self._long = b""  # the beginning of a long line that is passed over
+        self.unended = False  # whether the line that is read lacks its end
         self.line = 0
 
     @abstractmethod
@@ -247,18 +254,46 @@ class LineReader(CodeReader):
         """Read the last line, which may lack its end."""
         if self._rest:
             line, self._rest = bytes(self._rest), bytearray()
+            self.unended = True
             self._read(line)
+        elif self._in_long_line and self._long:
+            try:
+                self.unended_long(self._long)
+                self.met["unended_lines"] += 1
+            except Refused as refused:
+                self.refuse(f"line {self.line}", refused, self._long)
+
+    def unended_long(self, beginning: bytes) -> None:
+        """Refuse a long last line that is passed over and lacks its end, if it must have one."""
+        self.cut_off("the end of the line")
+
+    def cut_off(self, expected: str) -> NoReturn:
+        """Refuse the last line, which is not whole and lacks its end."""
+        raise Refused(TRUNCATED, f"the file ends inside this line: expected {expected}")
+
+    def check_kind(self, kind: str, *usual: str) -> None:
+        """Refuse a kind at the end of the file that is the beginning of one that is known."""
+        if self.unended and kind not in self._keys and kind not in usual:
+            for known in (*self._keys, *usual):
+                if known.startswith(kind):
+                    self.cut_off(f"a whole kind of code, such as {known!r}")
 
     def _read(self, line: bytes) -> None:
         self.line += 1
         if line.endswith(b"\r"):
             line = line[:-1]
         try:
+            self._long = b""
             if len(line) <= self.most_line_bytes:
                 self.parse(line)
             elif not self.passed_over(line):
                 raise Refused("syntax", f"expected a line of at most {self.most_line_bytes} bytes")
             else:
                 self.met["long_lines"] += 1
+                self._long = line[:_SHOWN_BYTES]
+                if self.unended:
+                    self.unended_long(self._long)
+            if self.unended:
+                self.met["unended_lines"] += 1
         except Refused as refused:
             self.refuse(f"line {self.line}", refused, line)

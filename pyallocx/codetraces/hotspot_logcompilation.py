@@ -11,6 +11,10 @@ It looks like XML, but programs write into it too, and it may end anywhere: it i
     is given back: no free. Counted as ``made_not_entrant`` (or ``made_zombie``,
     ``made_unloaded``).
 
+A VM that ends closes the log with ``</hotspot_log>``. One that was killed does not: a log that was
+opened and not closed, but ends with a whole line, is counted as ``unclosed_logs``. One that ends
+inside a line was cut off, and is refused (``truncated``).
+
 A death is inferred when later code overlaps. Stamps have milliseconds.
 """
 
@@ -37,12 +41,23 @@ def recognise(head: bytes) -> int | None:
 class LogCompilationReader(LineReader):
     """Reads HotSpot's compilation log (see the module)."""
 
+    def __init__(self, skip: bool = False) -> None:
+        super().__init__(skip)
+        self._opened = False
+        self._closed = False
+
     def passed_over(self, beginning: bytes) -> bool:
         """All but what makes events may have any length."""
         return not beginning.startswith((b"<nmethod ", b"<make_"))
 
     def parse(self, line: bytes) -> None:
         """Read one line."""
+        if line.startswith(b"<hotspot_log "):
+            self._opened, self._closed = True, False
+        elif line.startswith(b"</hotspot_log>"):
+            self._closed = True
+        if self.unended and not self._closed and not (line[:1] == b"<" and line[-1:] == b">"):
+            self.cut_off("the end of the line, or </hotspot_log> before it")
         if line.startswith(b"<nmethod "):
             self._nmethod(self._attributes(line, ("compile_id", "address", "size", "stamp")))
         elif line.startswith((b"<make_not_entrant ", b"<make_unloaded ")):
@@ -54,6 +69,17 @@ class LogCompilationReader(LineReader):
                 self.met["made_unloaded"] += 1
             else:
                 self.met["made_not_entrant"] += 1
+
+    def unended_long(self, beginning: bytes) -> None:
+        """Refuse it, unless the log is closed and what a program wrote follows."""
+        if not self._closed:
+            super().unended_long(beginning)
+
+    def finish(self) -> None:
+        """Read the last line, and count a log that nobody closed."""
+        super().finish()
+        if self._opened and not self._closed:
+            self.met["unclosed_logs"] += 1
 
     def _attributes(self, line: bytes, wanted: tuple[str, ...]) -> dict[str, bytes]:
         name = line[1:].split(None, 1)[0].decode()

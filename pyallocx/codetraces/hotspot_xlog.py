@@ -13,7 +13,9 @@
 
 In ``metadata["obtained"]`` sizes have a part of their own. The key is ``level 3``, with ``osr``
 where the method is entered in a loop. A log from which not one size can be told is refused. All
-other lines are passed over, since programs write among them.
+other lines are passed over, since programs write among them. HotSpot ends every line: a last line
+of the log without its end that is not a whole event tells that the log was cut off, and is refused
+(``truncated``); a program may end its output as it likes.
 """
 
 from __future__ import annotations
@@ -36,6 +38,13 @@ _FLUSH = re.compile(
     rb"Flushing nmethod +(\d+)/0x([0-9a-fA-F]+), level=(-?\d+), osr=([01]),.* method (.+) "
     rb"\(\w+\)\s*",
     re.ASCII | re.DOTALL,
+)
+# How the lines of events end, which tells whether one without its end is whole.
+_INSTALL_END = re.compile(rb"\)\[*([BCDFIJSVZ]|L[^;]+;)(?P<at> @ -?\d+)?\s*$", re.ASCII)
+_USED_END = re.compile(rb" free=\d+Kb\s*$", re.ASCII)
+# How a line of the log begins, with an uptime or a level, and not just any program's.
+_LOGGED = re.compile(
+    rb"\[($|\d+([.,]\d*)?((ns|ms|us|s)\]|[nmu]?s?$)|(trace|debug|info|warning|error) *\])", re.ASCII
 )
 _FIRST = re.compile(
     rb"^\[[^\]\n]*\][^\n]*\] (Installing (osr )?method \(\d|Flushing nmethod +\d"
@@ -86,6 +95,8 @@ class XlogReader(LineReader):
     def parse(self, line: bytes) -> None:
         """Read one line."""
         found = _PREFIX.fullmatch(line)
+        if self.unended and not self._is_whole(line, found and found[2]):
+            self.cut_off("the rest of a line of the log, and its end")
         if found is None:
             return
         prefix, text = found[1], found[2]
@@ -95,6 +106,25 @@ class XlogReader(LineReader):
             self._flush(prefix, text)
         elif text.startswith((b"CodeCache: size=", b"CodeHeap '")):
             self._tell(text)
+
+    def _is_whole(self, line: bytes, text: bytes | None) -> bool:
+        """Whether a line without its end is an event and whole, or no line of the log at all."""
+        if _LOGGED.match(line) is None:
+            return True
+        if text is None:
+            return False
+        installed = _INSTALL.fullmatch(text)
+        if installed:
+            end = _INSTALL_END.search(text)
+            return end is not None and (end["at"] is None) == (installed[1] is None)
+        return _FLUSH.fullmatch(text) is not None or (
+            _USED.fullmatch(text) is not None and _USED_END.search(text) is not None
+        )
+
+    def unended_long(self, beginning: bytes) -> None:
+        """Refuse a line of the log; what a program wrote may be long and lack its end."""
+        if _LOGGED.match(beginning):
+            super().unended_long(beginning)
 
     def finish(self) -> None:
         """Give the last creations their sizes."""

@@ -31,6 +31,7 @@ _MOVE_BYTES: Final = 64
 _NAME_BYTES: Final = 1 << 16
 _ARCH_TIMES: Final = 1
 _LOAD, _MOVE, _DEBUG, _CLOSE, _UNWINDING = range(5)
+_NAMES: Final = ("LOAD", "MOVE", "DEBUG_INFO", "CLOSE", "UNWINDING_INFO")
 _COUNTED: Final = {_DEBUG: "debug_infos", _CLOSE: "closes", _UNWINDING: "unwinding_infos"}
 
 
@@ -48,7 +49,10 @@ class JitdumpReader(CodeReader):
         self._offset = 0  # of the buffer in the file
         self._left = 0  # bytes of the record to pass over
         self._loading: tuple[int, int, int, str] | None = None
+        # The record being read: where it is, its id and size, and its first bytes.
         self._record_at = 0
+        self._record: tuple[int, int] | None = None
+        self._record_head = b""
         self._order = ""
         self._about: dict[str, Any] = {}
         self._ended = False
@@ -73,14 +77,33 @@ class JitdumpReader(CodeReader):
 
     def finish(self) -> None:
         """Refuse a record that the file cuts off."""
+        have = len(self._buffer)
         if not self._order and not self._ended:
-            raise_at("offset 0", "expected a header of 40 bytes", bytes(self._buffer))
-        if not self._ended and (self._buffer or self._left):
-            at = self._record_at if self._left else self._offset
-            self._refuse(at, "truncated", "the file ends inside this record", bytes(self._buffer))
+            what = f"expected a header of {_HEADER_BYTES} bytes, the file has {have}"
+            raise_at("offset 0", what, bytes(self._buffer))
+        if self._ended or not (have or self._left):
+            return
+        what = "the file ends inside this record: "
+        if self._left == 0 and have < _RECORD_BYTES:
+            self._begin(self._offset, None, bytes(self._buffer))
+            what += f"expected {_RECORD_BYTES} bytes of id, size and time, found {have}"
+        elif self._record is None:
+            what = f"expected a header of {self._offset + self._left} bytes, found {self._offset}"
+        else:
+            size = self._record[1]
+            what += f"expected {size} bytes, found {size - self._left if self._left else have}"
+        self._refuse("truncated", what)
 
-    def _refuse(self, at: int, kind: str, what: str, shown: bytes) -> None:
-        self.refuse(f"offset {at}", Refused(kind, what), shown[:_RECORD_BYTES])
+    def _begin(self, at: int, record: tuple[int, int] | None, head: bytes) -> None:
+        self._record_at, self._record, self._record_head = at, record, head
+
+    def _refuse(self, kind: str, what: str) -> None:
+        """Refuse the record being read, and say which it is."""
+        if self._record is not None:
+            id, size = self._record
+            name = _NAMES[id] if id < len(_NAMES) else "unknown"
+            what += f"; this record is {name} (id {id}) of {size} bytes"
+        self.refuse(f"offset {self._record_at}", Refused(kind, what), self._record_head)
 
     def _step(self, at: int) -> int | None:
         """Read something at `at` of the buffer; return its bytes, or None if there are too few."""
@@ -96,9 +119,10 @@ class JitdumpReader(CodeReader):
         if have < _RECORD_BYTES:
             return None
         id, size, time = struct.unpack_from(f"{self._order}IIQ", self._buffer, at)
-        self._record_at = self._offset + at
+        head = bytes(self._buffer[at : at + _RECORD_BYTES])
+        self._begin(self._offset + at, (id, size), head)
         if size < _RECORD_BYTES:
-            self._bad_size(at, f"expected a record of at least {_RECORD_BYTES} bytes, not {size}")
+            self._bad_size(f"expected a record of at least {_RECORD_BYTES} bytes, not {size}")
             return None
         if id == _LOAD:
             return self._load(at, have, size, time)
@@ -108,9 +132,9 @@ class JitdumpReader(CodeReader):
         self._left = size - _RECORD_BYTES
         return _RECORD_BYTES
 
-    def _bad_size(self, at: int, what: str) -> None:
+    def _bad_size(self, what: str) -> None:
         # Without its size nobody knows where the next record is: what follows is lost.
-        self._refuse(self._record_at, "syntax", what, bytes(self._buffer[at : at + _RECORD_BYTES]))
+        self._refuse("syntax", what)
         self._ended = True
 
     def _header(self, have: int) -> int | None:
@@ -122,9 +146,9 @@ class JitdumpReader(CodeReader):
             raise_at("offset 0", "expected the magic 'JiTD' in either byte order", head[:8])
         _, version, size, machine, _, pid, _, flags = struct.unpack(f"{order}IIIIIIQQ", head)
         if version != 1:
-            raise_at("offset 4", f"expected version 1, not {version}", head[4:8])
+            raise_at("offset 4", f"expected version 1, not {version}", head[:12])
         if size < _HEADER_BYTES:
-            raise_at("offset 8", f"expected a header of 40 bytes or more, not {size}", head[8:12])
+            raise_at("offset 8", f"expected a header of 40 bytes or more, not {size}", head[:12])
         self._order = order
         self._left = size - _HEADER_BYTES
         if flags & _ARCH_TIMES:
@@ -134,7 +158,7 @@ class JitdumpReader(CodeReader):
 
     def _load(self, at: int, have: int, size: int, time: int) -> int | None:
         if size < _LOAD_BYTES + 1:
-            self._bad_size(at, f"expected a LOAD of at least {_LOAD_BYTES + 1} bytes, not {size}")
+            self._bad_size(f"expected a LOAD of at least {_LOAD_BYTES + 1} bytes, not {size}")
             return None
         if have < _LOAD_BYTES + 1:
             return None
@@ -148,9 +172,8 @@ class JitdumpReader(CodeReader):
         if end < 0:
             if have - _LOAD_BYTES < longest:
                 return None
-            shown = bytes(self._buffer[at : at + _RECORD_BYTES])
             what = f"expected a name and {code} bytes of code in a LOAD of {size} bytes"
-            self._refuse(self._record_at, "syntax", what, shown)
+            self._refuse("syntax", what)
             self._left = size - _RECORD_BYTES
             return _RECORD_BYTES
         name = bytes(self._buffer[begin : min(end, begin + 64)]).decode("utf-8", "replace")
@@ -172,14 +195,14 @@ class JitdumpReader(CodeReader):
             self.at_time(time)
             self.create(address, size, kind)
         except Refused as refused:
-            self._refuse(self._record_at, refused.kind, str(refused), b"LOAD")
+            self._refuse(refused.kind, f"{refused}, not {size} bytes at {address:#x}")
             return
         if kind in EMBEDDED_KINDS:
             self.met["embedded"] += 1
 
     def _move(self, at: int, have: int, size: int, time: int) -> int | None:
         if size < _MOVE_BYTES:
-            self._bad_size(at, f"expected a MOVE of at least {_MOVE_BYTES} bytes, not {size}")
+            self._bad_size(f"expected a MOVE of at least {_MOVE_BYTES} bytes, not {size}")
             return None
         if have < _MOVE_BYTES:
             return None
@@ -202,5 +225,5 @@ class JitdumpReader(CodeReader):
             self.at_time(time)
             self.move(old, new)
         except Refused as refused:
-            self._refuse(self._record_at, refused.kind, str(refused), b"MOVE")
+            self._refuse(refused.kind, f"{refused}, not from {old:#x} to {new:#x}")
         return _MOVE_BYTES

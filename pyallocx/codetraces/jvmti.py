@@ -2,13 +2,17 @@
 
 An agent of some thirty lines that writes one line for each CompiledMethodLoad (kind ``nmethod``),
 DynamicCodeGenerated (``stub``) and CompiledMethodUnload. These are true allocations and frees; the
-bytes are those of the instructions. Only stubs have no unload event: one dies, inferred, when later
-code overlaps it. Code over any other live code, and a free of what is not live, are refused.
+bytes are those of the instructions. Code over live code, and a free of what is not live, are
+refused, but for stubs: JVMTI has no event for the death of what DynamicCodeGenerated reported, and
+HotSpot uses its memory again. A stub therefore dies, inferred, when later code overlaps it (also
+when another begins at its very address), or never. ``metadata["obtained"]["frees_of_stubs"]``
+counts these deaths apart.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from pyallocx.codetraces._reader import SEEN, LineReader, Refused, number
 
@@ -31,6 +35,14 @@ class JvmtiReader(LineReader):
     def __init__(self, skip: bool = False) -> None:
         super().__init__(skip)
         self._stubs: set[int] = set()
+        self._stubs_freed = 0
+
+    def metadata(self) -> dict[str, Any]:
+        """Say of stubs that no free of one is ever seen."""
+        made = super().metadata()
+        inferred = dict(made["obtained"]["frees"]["inferred"])
+        made["obtained"]["frees_of_stubs"] = {"seen": self._stubs_freed, "inferred": inferred}
+        return made
 
     def parse(self, line: bytes) -> None:
         """Read one event."""
@@ -38,6 +50,7 @@ class JvmtiReader(LineReader):
         if found:
             time, address, size = number(found[1]), number(found[2], 16), number(found[3])
             kind = found[4].decode()
+            self.check_kind(kind, "nmethod", "stub")
             for live in self.live.overlapping(address, size):
                 if live.object not in self._stubs:
                     raise Refused(
@@ -60,5 +73,6 @@ class JvmtiReader(LineReader):
                 "free_of_unknown",
                 "free of an address that is not live: expected one that was allocated",
             )
+        self._stubs_freed += dead.object in self._stubs
         self.at_time(time)
         self.free(dead.object, SEEN)

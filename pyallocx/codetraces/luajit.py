@@ -43,9 +43,11 @@ class LuajitReader(LineReader):
         if found:
             time = decimal_ns(found[1], found[2], 9)
             address, size = number(found[3], 16), number(found[4])
+            kind = found[6].decode("utf-8", "replace")
+            self.check_kind(kind, "root", "loop")
             self.check_range(address, size)
             self.at_time(time)
-            self.create(address, size, found[6].decode("utf-8", "replace"))
+            self.create(address, size, kind)
             return
         found = _OTHER.fullmatch(line)
         if found is None:

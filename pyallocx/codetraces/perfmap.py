@@ -44,7 +44,14 @@ class PerfMapReader(LineReader):
         found = _LINE.fullmatch(line)
         if found is None:
             raise Refused("syntax", "expected 'START SIZE NAME' with hexadecimal numbers")
-        kind = kind_of_name(found[3][:64].decode("utf-8", "replace"))
+        name = found[3][:64].decode("utf-8", "replace")
+        kind = kind_of_name(name)
+        if self.unended and kind == "code":
+            # A name that is cut inside its kind would be of none.
+            for known in self._keys:
+                if known != kind and known.startswith(name):
+                    self.cut_off(f"a whole kind of code, such as {known!r}")
+        self.check_kind(kind)
         if kind.endswith(BYTECODE_MARK):
             self.met["bytecode"] += 1
             return

@@ -28,7 +28,7 @@ _WORKER = b"node:internal/main/worker_thread"
 
 
 class UnknownProgram(ValueError):
-    """The program is not there, or is none that is known to log its code."""
+    """The program is not there, may not be executed, or is none that is known to log its code."""
 
 
 class RecordingError(TraceError):
@@ -66,7 +66,8 @@ def record_jit(command: Sequence[str]) -> Recording:
     Recording
         ``returncode``, and ``trace`` with ``program``, ``command`` and ``returncode`` in its
         metadata. Of node it is the trace of the main thread; where worker threads had logs too,
-        ``isolates`` counts them all.
+        ``isolates`` counts them all. What a signal has ended may leave half a line: it is
+        dropped, and counted in ``dropped``.
 
     Raises
     ------
@@ -84,7 +85,8 @@ def record_jit(command: Sequence[str]) -> Recording:
     flags = _flags(name)
     program = shutil.which(words[0])
     if program is None:
-        raise UnknownProgram(f"{words[0]}: no such program")
+        what = "not to be executed" if os.path.exists(words[0]) else "no such program"
+        raise UnknownProgram(f"{words[0]}: {what}")
     with tempfile.TemporaryDirectory(prefix="pyallocx-jit-") as directory:
         log = os.path.join(directory, "code.log")
         added = [flag.format(log=log) for flag in flags]
@@ -101,7 +103,9 @@ def record_jit(command: Sequence[str]) -> Recording:
         if not logs:
             raise RecordingError(f"{name} wrote no log of its code", returncode)
         try:
-            trace = load(_main_log(logs), format=_format(name), progress=False)
+            # What a signal ends may have been in the middle of a line.
+            on_error = "skip" if returncode < 0 else "raise"
+            trace = load(_main_log(logs), on_error=on_error, format=_format(name), progress=False)
         except TraceError as error:
             raise RecordingError(f"the log of {name}: {error}", returncode) from None
     metadata = {key: value for key, value in trace.metadata.items() if key != "file"}

@@ -34,10 +34,11 @@ def synthesize_code(
 ) -> Trace:
     """Make a random trace of compiled methods.
 
-    A compiler with two streams writes a method's main code into one piece of memory and the exits
-    from it (side exits, slow paths) into another. Each method is therefore two allocs in a row,
-    its main code (key 0) and its exits (key 1), and one that is unloaded two frees in a row, main
-    code first.
+    A stream is a place that a compiler writes to. One with two of them writes a method's main code
+    into one piece of memory and the exits from it (side exits, slow paths) into another. Each
+    method is therefore two allocs in a row, its main code (key 0) and its exits (key 1), and one
+    that is unloaded two frees in a row, main code first. A replay counts each alloc as one of its
+    ``methods``.
 
     Parameters
     ----------

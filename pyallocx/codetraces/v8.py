@@ -18,9 +18,12 @@ r"""V8's ``--log-code`` log (V8 6.0 and later, whose lines have times).
     A page of the heap came or went. What lives on a deleted page has died: inferred.
 
 All other lines are passed over; those of a kind that no known V8 writes are counted as
-``unknown_lines``. V8 logs no death of code: one is inferred when later code is created, or moved,
-over it. A lifetime is therefore an upper bound. Moves and pages have no time of their own; theirs
-is that of the creation before.
+``unknown_lines``. V8 ends every line: a last line without its end that is not a whole event tells
+that the log was cut off, and is refused (``truncated``).
+
+V8 logs no death of code: one is inferred when later code is created, or moved, over it. A lifetime
+is therefore an upper bound. Moves and pages have no time of their own; theirs is that of the
+creation before.
 """
 
 from __future__ import annotations
@@ -85,6 +88,8 @@ class V8Reader(LineReader):
         # Where what is no machine code of ours lies: a move of it is none of our business.
         self._others: set[int] = set()
         self._chunks: dict[int, int] = {}
+        # The types whose lines go on behind the name.
+        self._with_function: set[bytes] = set()
 
     def metadata(self) -> dict[str, Any]:
         """Add the version of V8, where the log names it."""
@@ -105,6 +110,8 @@ class V8Reader(LineReader):
             self._new(line)
         elif line.startswith(b"delete,"):
             self._delete(line)
+        elif self.unended:
+            self.cut_off("a whole line, and its end")
         else:
             kind, _, rest = line.partition(b",")
             if kind == b"v8-version" and self._version is None:
@@ -115,14 +122,19 @@ class V8Reader(LineReader):
 
     def _creation(self, line: bytes) -> None:
         found = _CREATION.fullmatch(line)
+        what = "'code-creation,TYPE,KIND,MICROSECONDS,0xADDRESS,BYTES,NAME...'"
+        if self.unended and (found is None or found[6] is None):
+            self.cut_off(what)
         if found is None:
-            raise Refused(
-                "syntax", "expected 'code-creation,TYPE,KIND,MICROSECONDS,0xADDRESS,BYTES,NAME...'"
-            )
+            raise Refused("syntax", f"expected {what}")
         type = found[1].decode()
         kind, time = number(found[2]), number(found[3], below=1 << 54) * 1000
         address, size = number(found[4], 16), number(found[5])
         marked = _TIER.search(found[6] or b"")
+        if marked:
+            self._with_function.add(found[1])
+        elif self.unended and found[1] in self._with_function:
+            self.cut_off("',0xFUNCTION,TIER' behind the name, as in the lines before")
         tier = marked[1].decode() if marked else None
         self.check_range(address, size)
         self.at_time(time)
@@ -147,6 +159,9 @@ class V8Reader(LineReader):
 
     def _move(self, line: bytes) -> None:
         found = _MOVE.fullmatch(line)
+        # Code moves within one space, where addresses have the same number of digits.
+        if self.unended and (found is None or len(found[2]) < len(found[1])):
+            self.cut_off("'code-move,0xFROM,0xTO'")
         if found is None:
             raise Refused("syntax", "expected 'code-move,0xFROM,0xTO'")
         old, new = number(found[1], 16), number(found[2], 16)
@@ -163,6 +178,8 @@ class V8Reader(LineReader):
     def _new(self, line: bytes) -> None:
         found = _NEW.fullmatch(line)
         if found is None:
+            if self.unended:
+                self.cut_off("'new,NAME,0xADDRESS,BYTES'")
             raise Refused("syntax", "expected 'new,NAME,0xADDRESS,BYTES'")
         address, size = number(found[1], 16), number(found[2])
         self.check_range(address, size)
@@ -171,8 +188,14 @@ class V8Reader(LineReader):
     def _delete(self, line: bytes) -> None:
         found = _DELETE.fullmatch(line)
         if found is None:
+            if self.unended:
+                self.cut_off("'delete,NAME,0xADDRESS'")
             raise Refused("syntax", "expected 'delete,NAME,0xADDRESS'")
         address = number(found[1], 16)
+        if self.unended and address not in self._chunks:
+            for chunk in self._chunks:
+                if f"{chunk:x}".encode().startswith(found[1].lower()):
+                    self.cut_off(f"a whole address, such as {chunk:#x}")
         size = self._chunks.pop(address, None)
         if size is None:
             self.met["deletes_of_unknown"] += 1

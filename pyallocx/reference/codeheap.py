@@ -118,6 +118,7 @@ class CodeHeap:
         reach_bytes: int = 0,
         keep_bytes: float = math.inf,
         keep_operations: int = 0,
+        keep_chunks: float = math.inf,
     ) -> None:
         header, granule, rest = DESIGNS[policy]
         self.policy = policy
@@ -135,6 +136,7 @@ class CodeHeap:
         self.reach = reach_bytes
         self.keep_bytes = keep_bytes
         self.keep_operations = keep_operations
+        self.keep_chunks = keep_chunks
         self.min_hole = min_hole
         self.hole_least = min_hole_bytes(min_hole, self.header, self.least)
         self.historical = policy in HISTORICAL
@@ -146,7 +148,6 @@ class CodeHeap:
         self.counters: Counter[str] = Counter()
         self.cursor: Block | None = None
         self.operations = 0
-        self.next_chunk_bytes = chunk_bytes
         self.next_address = _MODEL_BASE
         self.mapped_peak = self.vma_peak = 0
 
@@ -239,11 +240,22 @@ class CodeHeap:
         needed = self.rounded(size)
         if self.policy == "buckets":
             needed = 1 << (needed - 1).bit_length()
-        needed = max(self.chunk_bytes, needed + 2 * self.header)
         if self.policy == "bitmap":
-            needed = max(needed, self.next_chunk_bytes)
-            self.next_chunk_bytes = min(needed * 2, _LARGEST_BASE)
-        return needed
+            return self.bitmap_chunk(needed)
+        return max(self.chunk_bytes, needed + 2 * self.header)
+
+    def bitmap_chunk(self, wanted: int) -> int:
+        """Twice the newest chunk of the pool, or else the first size; or a multiple of that."""
+        pool = self.pool_of(wanted)
+        last = [chunk.chunk_bytes for chunk in self.chunks if chunk.pool == pool]
+        size = last[-1] if last else self.chunk_bytes
+        size = max(size, min(2 * size, _LARGEST_BASE))
+        needed = wanted + 2 * self.header
+        return size if needed <= size else -(-needed // self.chunk_bytes) * self.chunk_bytes
+
+    def pool_of(self, wanted: int) -> int:
+        """Sizes that are multiples of 4 or 2 granules live apart from the others."""
+        return next(i for i in (4, 2, 1) if wanted % (i * self.granule) == 0)
 
     def drop_chunk(self, chunk: Chunk) -> None:
         """Give a chunk back, whatever its blocks are."""
@@ -263,7 +275,6 @@ class CodeHeap:
         self.lists.clear()
         for chunk in self.chunks[:]:
             self.drop_chunk(chunk)
-        self.next_chunk_bytes = self.chunk_bytes
 
     def sweep(self) -> None:
         """Give the empty chunks back."""
@@ -275,7 +286,9 @@ class CodeHeap:
         """Give back what the retention of empty chunks does not keep, newest first."""
         for chunk in reversed(self.chunks[:]):
             old = 0 < self.keep_operations <= self.operations - chunk.empty_since
-            if chunk.empty and (self.empty_bytes > self.keep_bytes or old):
+            like = sum(each.empty and each.pool == chunk.pool for each in self.chunks)
+            too_many = self.empty_bytes > self.keep_bytes or like > self.keep_chunks
+            if chunk.empty and (too_many or old):
                 self.drop_chunk(chunk)
 
     def note_vmas(self) -> None:
@@ -395,9 +408,28 @@ class CodeHeap:
     def free(self, block: Block) -> None:
         """Give a used block back."""
         self.unuse(block)
+        if not self.historical:
+            self.note_header_write(self.chunk_of(block))
         self.give(block)
         self.operations += 1
         self.retain()
+
+    def note_header_write(self, chunk: Chunk) -> None:
+        """Count a header that is written where nobody has asked whether it may be."""
+        self.counters["unmarked_header_writes"] += chunk.executable and self.header > 0
+
+    def shrink(self, block: Block, size: int) -> None:
+        """Keep the low bytes of a used block; what is behind them goes if it is worth a block."""
+        start = block.start + self.header
+        if self.historical:
+            at = -(-(start + size) // self.pointer) * self.pointer
+            least = self.hole_least
+        else:
+            at = start + self.rounded(size)
+            least = self.header + max(self.min_rest, self.granule)
+        block.code_bytes = size
+        if block.end - at >= least:
+            self.give(self.cut(block, at))
 
     def add_remainder(
         self, code_list: list[Block], block: Block, hole_start: int, hole_end: int
@@ -472,7 +504,7 @@ class CodeHeap:
         Headers are written to without asking whether their chunk may be.
         """
         chunk = self.chunk_of(block)
-        self.counters["unmarked_header_writes"] += chunk.executable
+        self.note_header_write(chunk)
         lower, higher = self.neighbours(block)
         if lower is not None and lower.free:
             self.join(lower)
@@ -482,9 +514,8 @@ class CodeHeap:
                 before = self.unlist(higher)
                 if before is not None:
                     other = self.chunk_of(before)
-                    self.counters["unmarked_header_writes"] += (
-                        other is not chunk and other.executable
-                    )
+                    if other is not chunk:
+                        self.note_header_write(other)
             self.join(block)
         if self.lists_by_size and block.bin is None and self.payload(block) >= self.least:
             self.push(block)
@@ -590,7 +621,7 @@ class CodeHeap:
 
     def find_bitmap(self, wanted: int) -> Block | None:
         """From where the last search ended, then in the chunks of the size's pool, newest first."""
-        pool = next(i for i in (4, 2, 1) if wanted % (i * self.granule) == 0)
+        pool = self.pool_of(wanted)
         found = None
         if self.cursor is not None:
             chunk = self.chunk_of(self.cursor)
@@ -598,7 +629,7 @@ class CodeHeap:
                 at = chunk.blocks.index(self.cursor)
                 found = self.first_of(chunk.blocks[at:], wanted)
         for chunk in reversed(self.chunks):
-            if found is None and (chunk.pool == pool or chunk.empty):
+            if found is None and chunk.pool in (pool, None):
                 found = self.first_of(chunk.blocks, wanted)
         if found is not None:
             self.take_low(found, wanted, 0)

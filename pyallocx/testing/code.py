@@ -87,6 +87,7 @@ def code_parameters(
         "reach_bytes": draw(st.sampled_from((0, 1000, 20000))),
         "keep_bytes": draw(st.sampled_from((math.inf, 0, 600, 9000))),
         "keep_operations": draw(st.sampled_from((0, 1, 5))),
+        "keep_chunks": draw(st.sampled_from((math.inf, 0, 1, 2))),
     }
     if policy in HISTORICAL:
         params["min_hole"] = draw(st.sampled_from(MIN_HOLES[2:] if sound else MIN_HOLES))
@@ -193,10 +194,17 @@ class CodeHeapMachine(RuleBasedStateMachine):
             self.twin.free(block)
 
     @precondition(lambda self: self.live and self.twin.historical)
-    @rule(choice=st.integers(0, 99), low=st.integers(0, 300), hole=st.integers(0, 400))
+    @rule(
+        choice=st.integers(0, 99),
+        low=st.integers(0, 300),
+        hole=st.integers(0, 400) | st.integers(70, 90),  # two headers, as a rule
+    )
     def give_a_hole_back(self, choice: int, low: int, hole: int) -> None:
         """Give the middle, the low end, the high end or all of a block back."""
         number, block = self.live.pop(choice % len(self.live))
+        if block.code_bytes:  # a hole is where no code is, and `shrink` has said where it is
+            self.live.append((number, block))
+            return
         start = block.start + self.twin.header
         room = block.end - start
         low = min(low, room) if low % 3 else 0
@@ -221,8 +229,24 @@ class CodeHeapMachine(RuleBasedStateMachine):
         self.heap.mark_exec(number)
         self.twin.mark(self.twin.chunk_of(block), True)
 
+    @precondition(lambda self: self.live)
+    @rule(choice=st.integers(0, 99), keep=st.integers(0, 400), whole=st.booleans())
+    def shrink(self, choice: int, keep: int, whole: bool) -> None:
+        """Keep the low bytes of a block: it stays where it is, and no byte is lost."""
+        number, block = self.live[choice % len(self.live)]
+        keep = self.twin.payload(block) if whole else min(keep, self.twin.payload(block))
+        before = sum(row["payload_bytes"] for row in self.heap.blocks())
+        blocks = len(self.heap.blocks())
+        found = self.heap.shrink(number, keep)
+        self.twin.shrink(block, keep)
+        assert found == (number, block.start + self.twin.header, self.twin.payload(block))
+        assert found[2] >= keep, "bytes that were to be kept are gone"
+        rows = self.heap.blocks()
+        more = (len(rows) - blocks) * self.twin.header
+        assert sum(row["payload_bytes"] for row in rows) + more == before, "bytes were lost"
+
     @rule(all_of_it=st.booleans())
-    def shrink(self, all_of_it: bool) -> None:
+    def sweep(self, all_of_it: bool) -> None:
         """Give empty chunks back, or everything is freed first: then nothing is left."""
         if all_of_it:
             while self.live:
@@ -255,7 +279,8 @@ class CodeHeapMachine(RuleBasedStateMachine):
         twin = self.twin
         # Retention keeps what it cannot give back, and says nothing; bump has flushed before it
         # asks; of two mappings one may have been made and taken back. The twin knows no refusals.
-        if twin.policy == "bump" or twin.keep_operations or twin.keep_bytes != math.inf:
+        keeps_all = twin.keep_bytes == twin.keep_chunks == math.inf and not twin.keep_operations
+        if twin.policy == "bump" or not keeps_all:
             return
         if twin.wx == "dual" and not books:
             return
