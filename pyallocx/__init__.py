@@ -13,6 +13,7 @@ from pyallocx.data import load_shipped, shipped
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
+from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -34,6 +35,7 @@ __all__ = [
     "InvalidFree",
     "PoisonError",
     "Profile",
+    "SizeMap",
     "SweepCancelled",
     "SweepResult",
     "TailRule",
@@ -59,6 +61,7 @@ __all__ = [
     "sweep",
     "synthesize",
     "synthesize_code",
+    "table_violations",
     "wastage",
 ]
 

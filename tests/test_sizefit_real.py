@@ -1,4 +1,4 @@
-"""Size classes for real programs, held to the quadratic solver and to figures measured elsewhere."""
+"""Size classes for real programs: the quadratic solver, and figures measured elsewhere."""
 
 import re
 
