@@ -57,17 +57,15 @@ def _size_map(options: argparse.Namespace) -> SizeMap:
     if options.preset is not None:
         try:
             return SizeMap.preset(options.preset)
-        except ModuleNotFoundError:
-            raise UsageError("--preset: this version has no presets") from None
-        except (KeyError, ValueError) as exc:
-            raise UsageError(f"--preset: {exc.args[0] if exc.args else exc}") from None
+        except ValueError as exc:
+            raise UsageError(f"--preset: {exc}") from None
     return android64()
 
 
 def _print_bench(result: Mapping[str, Any]) -> None:
     name = f"{printable(result['name'])}: " if result["name"] else ""
     print(
-        f"{name}{result['classes']} classes up to {format_bytes(result['largest_bytes'])}, "
+        f"{name}{result['classes']} classes up to {format_count(result['largest_bytes'])} bytes, "
         f"{format_count(result['sizes'])} sizes, median of {result['repetitions']} repetitions"
     )
     print("nanoseconds for each lookup, and as a multiple of the table map's\n")

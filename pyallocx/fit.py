@@ -7,7 +7,6 @@ its constraints, its answer and what can be asked of it. A profile is anything w
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from pyallocx._constraints import Constraints, TailRule, constraints_of
 from pyallocx._histogram import F64, U64, Histogram, as_histogram, combined, is_profile
 from pyallocx._sizes import integer
 from pyallocx._systems import drive
+from pyallocx.sizemap import SizeMap
 from pyallocx.table import SweepResult
 from pyallocx.units import format_bytes, format_count
 
@@ -289,7 +289,7 @@ class Fit:
             },
         )
 
-    def to_map(self, kind: str = "flat", **parameters: Any) -> Any:
+    def to_map(self, kind: str = "flat", **parameters: Any) -> SizeMap:
         """Return the table as a `SizeMap`.
 
         Parameters
@@ -298,14 +298,27 @@ class Fit:
             How the map looks a size up.
         **parameters
             Further parameters of a `SizeMap`.
+
+        Returns
+        -------
+        SizeMap
+
+        Raises
+        ------
+        ValueError
+            If a map of the kind cannot have these classes.
+
+        Examples
+        --------
+        >>> fit({40: 3, 70: 1}, header_bytes=16).to_map().class_of(40 + 16)
+        1
         """
-        size_map = importlib.import_module("pyallocx.sizemap").SizeMap
         wanted = self._wanted
         # A map rounds a request up before the header is added; a header off the alignment would
         # then be added to what is rounded already.
         align = 1 if wanted.header_bytes % wanted.align_bytes else wanted.align_bytes
         given = {"header_bytes": wanted.header_bytes, "align_bytes": align}
-        return size_map(self.classes.tolist(), kind=kind, **(given | parameters))
+        return SizeMap(self.classes.tolist(), kind=kind, **(given | parameters))
 
     def export(self, format: str, *, name: str | None = None, **options: Any) -> str:
         """Write the table in the form that an allocator takes: `pyallocx.export`."""
@@ -501,7 +514,7 @@ def wastage(
     ----------
     classes : sequence of int, or a size map
         Rising; or anything with ``classes``, from which ``header_bytes`` and ``align_bytes`` are
-        taken, too.
+        taken, too; each of its classes must then be the header and a multiple of the alignment.
     profile : profile
         See `fit`.
     header_bytes, align_bytes : int, optional
@@ -537,6 +550,15 @@ def wastage(
     table = [int(c) for c in np.asarray(getattr(classes, "classes", classes)).tolist()]
     if not table:
         raise ValueError("classes is empty")
+    if align_bytes is None and header_bytes is None and not isinstance(classes, Fit):
+        # Such a map rounds requests up to the alignment before it looks for a class; that makes no
+        # difference as long as no class ends in between.
+        between = [size for size in table if align and (size - header) % align]
+        if between:
+            raise ValueError(
+                f"class {between[0]} is not header_bytes ({header}) and a multiple of align_bytes "
+                f"({align}): give both if requests are not to be rounded"
+            )
     histogram = as_histogram(profile)
     wanted = constraints_of(
         histogram,

@@ -7,7 +7,6 @@ headers included: `SizeMap.need` makes it from what a program asks for.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -198,7 +197,9 @@ class SizeMap:
     @classmethod
     def preset(cls, name: str, **knobs: Any) -> SizeMap:
         """Return the map of a known allocator: `pyallocx.preset`."""
-        made: SizeMap = importlib.import_module("pyallocx.presets").preset(name, **knobs)
+        from pyallocx.presets import preset  # which makes maps of this class
+
+        made: SizeMap = preset(name, **knobs)
         return made
 
     def as_kind(self, kind: str) -> SizeMap:

@@ -36,7 +36,7 @@ def test_a_person_reads_a_row_for_each_kind(capsys, quick):
     out, err = capsys.readouterr()
     assert err == ""
     lines = out.splitlines()
-    assert lines[0].startswith("android64: 32 classes up to 64 KiB")
+    assert lines[0].startswith("android64: 32 classes up to 65,552 bytes, ")
     assert [line.split()[0] for line in lines[4:]] == list(MAP_KINDS)
     assert lines[5].count("1.00x") == 3
 
@@ -51,6 +51,11 @@ def test_json(capsys, quick):
     assert by_kind["flat"]["memory_bytes"] == len(SizeMap([16, 32, 80, 200]).table)
     for row in by_kind.values():
         assert all(row[f"{order}_ns"] > 0 for order in _lookupbench.ORDERS)
+
+
+def test_a_preset(capsys, quick):
+    assert main(["lookup-bench", "--preset", "jemalloc"]) == 0
+    assert capsys.readouterr().out.startswith("jemalloc: 53 classes up to 262,144 bytes")
 
 
 def test_a_kind_that_is_not_possible(capsys, quick):

@@ -20,94 +20,6 @@ from pyallocx import _core
 from pyallocx.reference import sizefit as reference
 
 SOLVERS = ("auto", "quadratic", "divide", "price")
-SCUDO = {"header_bytes": 16, "largest_bytes": 65552}
-
-# Of section 2.5 of the specification, 32 classes: bits, what the greedy tool wastes, the optimum.
-MEASURED = {
-    "cc1plus-cum": ((5, 52724554, 50563658), (7, 51061401, 48802538)),
-    "clang-cum": ((5, 38579516, 38579516), (7, 37557894, 37288068)),
-    "git-cum": ((5, 40333114, 39260954), (7, 38812336, 36906064)),
-    "python3-19870.cum": ((5, 86629432, 86356120), (7, 44081724, 43749704)),
-    "scudo19-clang.malloc_info": ((5, 912836, 888836), (7, 783652, 772020)),
-    "sqlite3-cum": ((5, 11041561, 11040185), (7, 4544145, 4527121)),
-}
-# The same with every multiple of 16 as a candidate.
-MEASURED_ANY = {
-    "cc1plus-cum": 48104826,
-    "clang-cum": 36737144,
-    "git-cum": 35772320,
-    "python3-19870.cum": 42964536,
-    "scudo19-clang.malloc_info": 718916,
-    "sqlite3-cum": 2996169,
-}
-
-
-def read_profile(path):
-    """Read a profile in the form of scudo's malloc_info."""
-    profile = {}
-    for size, count in re.findall(r'size="(\d+)" count="(\d+)"', path.read_text()):
-        profile[int(size)] = profile.get(int(size), 0) + int(count)
-    return profile
-
-
-@pytest.fixture(scope="module")
-def profiles(shared_data):
-    paths = sorted((shared_data / "sizeclass" / "profiles").glob("*.xml"))
-    assert len(paths) >= 7
-    return {path.name.removesuffix(".xml"): read_profile(path) for path in paths}
-
-
-# Real programs
-
-
-@pytest.mark.parametrize("bits", [5, 7])
-@pytest.mark.parametrize("classes", [16, 32, 64])
-def test_real_profiles(profiles, classes, bits):
-    for name, profile in profiles.items():
-        found = {m: px.fit(profile, classes, bits=bits, method=m, **SCUDO) for m in SOLVERS}
-        oracle = found["quadratic"].wastage_bytes
-        for method, best in found.items():
-            assert best.exact
-            assert (best.wastage_bytes, best.gap) == (oracle, 0), (name, method)
-            assert len(best.classes) == classes
-            assert best.table.wastage_bytes == oracle
-        greedy = px.fit(profile, classes, bits=bits, method="greedy", **SCUDO)
-        assert greedy.lower_bound_bytes == oracle <= greedy.wastage_bytes <= 1.1 * oracle
-
-
-def test_measured_elsewhere(profiles):
-    for name, rows in MEASURED.items():
-        for bits, tool, optimum in rows:
-            best = px.fit(profiles[name], bits=bits, **SCUDO)
-            greedy = px.fit(profiles[name], bits=bits, method="greedy", **SCUDO)
-            assert (greedy.wastage_bytes, best.wastage_bytes) == (tool, optimum), (name, bits)
-        best = px.fit(profiles[name], **SCUDO)
-        assert best.wastage_bytes == MEASURED_ANY[name]
-
-
-def test_real_curve(profiles):
-    for profile in profiles.values():
-        best = px.fit(profile, 256, bits=7, **SCUDO)
-        curve = best.curve(256)
-        wasted = dict(zip(curve["classes"].tolist(), curve["wastage_bytes"].tolist(), strict=True))
-        saved = curve["saved_bytes"][1:]
-        assert (np.diff(saved) <= 0).all()  # convex
-        assert wasted[len(best.classes)] == best.wastage_bytes
-        for k in (1, 2, 3, 31, 32, 33, 64, len(wasted)):
-            assert wasted[k] == px.fit(profile, k, bits=7, **SCUDO).wastage_bytes
-
-
-def test_held_out_is_worse(profiles):
-    chosen = {n: p for n, p in profiles.items() if n.endswith("cum")}
-    result = px.cross_validate(
-        list(chosen.values()), 45, largest_bytes=65536, names=list(chosen), draws=30, progress=False
-    )
-    for row in result.rows:
-        assert row.own_percent <= row.in_sample_percent < row.held_out_percent
-        assert row.low_percent <= row.high_percent
-        assert row.program in repr(result)
-    assert result.in_sample_percent < result.held_out_percent
-
 
 # Known answers
 
@@ -495,6 +407,8 @@ def test_profiles_in_any_form():
 
     wanted = px.fit({16: 3, 80: 2}, 1).wastage_bytes
     for profile in (
+        px.Profile([16, 80], [3, 2]),
+        [px.Profile([16], [3]), px.Profile([80], [2])],
         Named(),
         Recorded(),
         ([80, 16], [2, 3]),
@@ -523,6 +437,15 @@ def test_weights_of_several_profiles():
             rows(weights)
     with pytest.raises(ValueError, match="no bytes"):
         px.fit([first, {0: 2}], weights="bytes")
+    both = [px.Profile(list(p), list(p.values())) for p in (first, second)]
+    for weights in ("count", "equal", "bytes", (1, 10)):
+        joined = px.fit(px.Profile.combine(both, weights), 9).table.rows
+        assert rows(weights) == pytest.approx([row.requests for row in joined])
+
+
+def test_a_trace_is_a_profile_of_its_allocations():
+    trace = px.synthesize(2000, seed=1)
+    assert px.fit(trace, 8).wastage_bytes == px.fit(trace.profile(), 8).wastage_bytes
 
 
 @pytest.mark.parametrize(
@@ -623,6 +546,42 @@ def test_a_fit_is_a_value():
         px.wastage(best, {16: 3}).rows
         == best.evaluate({16: 3}).rows[:0] + px.wastage(best.classes, {16: 3}, align_bytes=16).rows
     )
+
+
+def test_a_curve_is_a_table_with_a_knee(tmp_path):
+    curve = px.fit({size: 1000 // size for size in range(1, 900, 7)}, 8).curve(20)
+    assert curve.grid_keys == ("classes",)
+    assert 1 < curve.knee()["classes"] < 20
+    assert "knee" in repr(curve)
+    assert len(curve.to_pandas()) == 20
+    curve.plot(path=tmp_path / "curve.svg")
+    assert (tmp_path / "curve.svg").stat().st_size
+
+
+def test_maps():
+    class Map:
+        classes = np.array([32, 48, 80], np.uint64)
+        header_bytes = 16
+        align_bytes = 16
+
+    cost = px.wastage(Map(), {1: 2, 17: 1, 64: 1})
+    assert cost.wastage_bytes == 2 * 15 + 15
+    assert cost.parts["alignment_bytes"] == 45
+    Map.classes = np.array([32, 50], np.uint64)
+    with pytest.raises(ValueError, match="class 50 is not header_bytes"):
+        px.wastage(Map(), {1: 2})
+    assert px.wastage(Map(), {1: 2}, header_bytes=16, align_bytes=1).wastage_bytes == 30
+
+
+@pytest.mark.parametrize("kind", ["flat", "search"])
+def test_a_fit_becomes_a_map(kind):
+    best = px.fit({size: 1 + size % 9 for size in range(1, 2000, 3)}, 12, header_bytes=16)
+    sizes = best.to_map(kind)
+    sizes.check()
+    assert sizes.classes.tolist() == best.classes.tolist()
+    assert px.wastage(sizes, best._profile).wastage_bytes == best.wastage_bytes
+    waste = sizes.round(sizes.need(best._profile.sizes)) - best._profile.sizes - 16
+    assert (np.minimum(waste, 8192) * best._profile.counts).sum() == best.wastage_bytes
 
 
 def test_a_wrong_answer_is_noticed():
@@ -727,6 +686,13 @@ def test_large_numbers():
     assert "up to rounding" in repr(best)
 
 
+def test_programs_have_the_names_of_their_profiles():
+    programs = [px.Profile([16, 40], [1, 2], name="one"), px.Profile([24], [1], name="two")]
+    result = px.cross_validate(programs, 2, draws=0, progress=False)
+    assert [row.program for row in result.rows] == ["one", "two"]
+    assert math.isnan(result.low_percent)
+
+
 def test_cancelling_a_cross_validation():
     control = px.Control()
     control.cancel()
@@ -773,6 +739,7 @@ def test_cross_validation_is_seeded():
 
 def test_the_document_names_what_there_is(repository):
     text = (repository / "docs" / "sizeclasses.md").read_text()
+    text = text.partition("\n## The optimum\n")[2].partition("\n## ")[0]
     assert all(f"`{part}`" in text for part in px.wastage([16], {1: 1}).parts)
     for name in re.findall(r"`(\w+)(?:`, `\w+)?` \|", text):
         assert name in px.fit({1: 1}, 1).constraints | px.wastage([16], {1: 1}).parts

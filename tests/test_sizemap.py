@@ -559,6 +559,42 @@ def test_flat_levels():
     assert wide._core.layout()["entry_bytes"] == 2
 
 
+def test_as_many_classes_as_ids():
+    most = px.SizeMap(range(1, 65535))
+    assert most.class_of([0, 1, 65534, 65535]).tolist() == [1, 1, 65534, 0]
+    most.check()
+    full = px.SizeMap(range(16, 16 * 255, 16), kind="table", num_bits=8, mid_size_log=7)
+    assert (len(full), full.class_of(16 * 254)) == (254, 254)
+    full.check()
+
+
+def test_every_observed_list(shared_data):
+    """Flat, where the classes of real allocators need one level or two, and bisected."""
+    lists = sorted((shared_data / "sizeclass" / "observed").glob("*.txt"))
+    assert len(lists) >= 20
+    for path in lists:
+        classes = sorted(map(int, path.read_text().split()))
+        flat = px.SizeMap(classes)
+        flat.check()
+        assert flat.memory_bytes <= 1 << 17
+        sizes = np.arange(flat.largest + 2)
+        ids = np.searchsorted(np.array(classes), sizes) + 1
+        ids[-1] = 0
+        assert np.array_equal(flat.class_of(sizes), ids), path.name
+        assert np.array_equal(flat.as_kind("search_branchless").class_of(sizes), ids), path.name
+
+
+@pytest.mark.parametrize("name", px.preset_names())
+def test_every_preset(name):
+    made = px.SizeMap.preset(name)
+    made.check()
+    flat, branchless = made.as_kind("flat"), made.as_kind("search_branchless")
+    flat.check()
+    sizes = np.arange(made.largest + 2)
+    assert np.array_equal(made.class_of(sizes), branchless.class_of(sizes))
+    assert np.array_equal(flat.class_of(sizes), branchless.class_of(sizes))
+
+
 def test_need():
     scudo = android64()
     assert [scudo.need(n) for n in (0, 1, 16, 17)] == [16, 32, 32, 48]

@@ -8,8 +8,9 @@
 /* Whole prices end the search by themselves; where sums are rounded, this many are enough. */
 #define MOST_PRICES 200
 /* Prices find ties exactly where sums are exact, and are then the fastest for any K. Rounding hides
- * ties; up to so many classes the layers, which need none, are cheap. */
-#define LAYERS_UP_TO 64
+ * ties; while classes * candidates are no more than this, the layers, which need none, are cheap in
+ * time and memory. */
+#define CHEAP_LAYERS (UINT64_C(1) << 22)
 
 static int hold(ax_sizefit *fit, void *array, size_t *room, size_t items, size_t item_bytes)
 {
@@ -96,7 +97,8 @@ static int choose(ax_sizefit *fit)
     } else if (fit->curve) {
         method = method == AX_SIZEFIT_QUADRATIC ? method : AX_SIZEFIT_DIVIDE;
     } else if (method == AX_SIZEFIT_AUTO) {
-        method = fit->exact || fit->wanted > LAYERS_UP_TO ? AX_SIZEFIT_PRICE : AX_SIZEFIT_DIVIDE;
+        method = fit->exact || (uint64_t)fit->wanted * fit->m > CHEAP_LAYERS ? AX_SIZEFIT_PRICE
+                                                                             : AX_SIZEFIT_DIVIDE;
     }
     fit->method = method;
     /* A best path of `wanted` classes halves the work of a curve, see do_layer. */

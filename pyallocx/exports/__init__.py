@@ -87,8 +87,8 @@ def export(map_or_fit: Any, format: str, *, name: str | None = None, **options: 
       };
       static const uptr SizeDelta = 16;
     };
-    >>> px.export(px.SizeMap([96, 128, 192]), "memcached")
-    '-o slab_sizes=96-128-192\\n'
+    >>> px.export(px.SizeMap([96, 128, 192]), "memcached").strip()
+    '-o slab_sizes=96-128-192'
     """
     if format not in _WRITERS:
         raise ValueError(f"format is {format!r}, allowed are {', '.join(map(repr, FORMATS))}")

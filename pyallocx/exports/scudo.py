@@ -121,7 +121,7 @@ def _shape(subject: Subject, options: Any) -> _Shape:
         deltas = list(dict.fromkeys([size_map.header_bytes, 0]))
     found = [shape for delta in deltas if (shape := _fitting(subject.classes, delta, bits))]
     if found:
-        return min(found, key=lambda shape: (shape.num_bits, shape.table_bytes))
+        return found[0]
     raise ValueError(_impossible(subject, deltas[0], bits))
 
 
