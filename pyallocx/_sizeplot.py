@@ -154,13 +154,15 @@ def plot_fit(
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     table = fitted.table
-    requests = f"{format_count(table.requests)} requests of {format_bytes(table.requested_bytes)}"
+    requests = (
+        f"{format_count(round(table.requests))} requests of {format_bytes(table.requested_bytes)}"
+    )
     lines = [
         title
         or f"{len(fitted.classes)} size classes waste {table.percent:.2f}% of what is asked for",
         f"{requests}"
         + (
-            f"; {format_count(fitted.excluded_count)} larger ones left out"
+            f"; {format_count(round(fitted.excluded_count))} larger ones left out"
             if fitted.excluded_count
             else ""
         ),

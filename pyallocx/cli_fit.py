@@ -459,7 +459,9 @@ def _lines(
 ) -> list[str]:
     """Say what was found, and why nothing is better."""
     table = best.table
-    requests = f"{format_count(table.requests)} requests of {format_bytes(table.requested_bytes)}"
+    requests = (
+        f"{format_count(round(table.requests))} requests of {format_bytes(table.requested_bytes)}"
+    )
     if len(programs) == 1:
         lines = [f"fitted to: {printable(programs[0].name)}, {requests}"]
     else:
@@ -485,7 +487,7 @@ def _lines(
     lines.append(f"proof: {_proof(best)}")
     if best.excluded_count:
         lines.append(
-            f"left out: {format_count(best.excluded_count)} requests of "
+            f"left out: {format_count(round(best.excluded_count))} requests of "
             f"{format_bytes(best.excluded_bytes)} above {best.classes[-1]} have no class, cost 0"
         )
     addition = best.best_addition()

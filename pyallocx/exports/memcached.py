@@ -36,8 +36,8 @@ def write(subject: Subject, name: str | None, **options: Any) -> str:
     if classes[0] < least_bytes:
         raise ValueError(
             f"memcached: the first class is {classes[0]}, the smallest chunk is {least_bytes} "
-            "(chunk_min_bytes; memcached -n); px.fit(..., align_bytes=16) on a profile without "
-            "smaller sizes, or with forced and largest_bytes, leaves it out"
+            "(chunk_min_bytes; memcached -n): chunks hold the header of an item, too; "
+            "px.fit(..., header_bytes=48) adds it where a profile has none in its sizes"
         )
     if classes[-1] > most_bytes:
         raise ValueError(
