@@ -146,7 +146,7 @@ def test_picture_of_a_fit(ax, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "profile", [{16: 1}, {0: 1}, {16: 5, 1 << 40: 1}, {i: 1 for i in range(1, 400)}]
+    "profile", [{16: 1}, {0: 1}, {16: 5, 1 << 40: 1}, dict.fromkeys(range(1, 400), 1)]
 )
 def test_odd_pictures(profile, ax, tmp_path):
     from pyallocx._sizeplot import plot_fit
