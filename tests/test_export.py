@@ -288,6 +288,7 @@ def test_tcmalloc_rows():
         ("tcmalloc", [*range(8, 696, 8), 262144], {}, "87 classes, at most 85"),
         ("tcmalloc", [8, 262144], {"page_shift": 14}, "page_shift is 14"),
         ("go", [8, 16, 65536], {}, "last class must be 32768"),
+        ("go", [16, 32768, 65536], {}, "last class must be 32768 .* it is 65536"),
         ("go", [8, 16, 24, 32, 40, 32768], {}, "from 32 bytes on are multiples of 16, class 5"),
         ("go", [16, 1040, 32768], {}, "above 1024 bytes are multiples of 128, class 2 is 1040"),
         ("go", [*range(16, 16 + 67 * 16, 16), 32768], {}, "68 classes, at most 67"),
@@ -356,6 +357,16 @@ def test_json_reads_back(tmp_path, kind):
     assert again.kind == (kind or "flat")
     assert again.classes.tolist() == fitted.classes.tolist()
     assert (again.header_bytes, again.align_bytes) == (16, 16)
+
+
+def test_json_of_a_table_that_is_wasteful():
+    table = px.SizeMap([16, 32, 48, 64, 84, 128], kind="table", num_bits=3, min_size_log=4)
+    assert [one.condition for one in table.violations(align_bytes=1)] == ["V4"]
+    with pytest.raises(ValueError, match="^json: V4: class 5, 84"):
+        px.export(table, "json")
+    assert px.export(table, "json", kind="flat")
+    odd = px.SizeMap([16, 32, 48, 64, 80], kind="table", align_bytes=32)
+    assert px.export(odd, "json")
 
 
 def test_json_of_a_fit_that_is_too_large_for_a_flat_map():

@@ -204,9 +204,10 @@ def write_go(subject: Subject, name: str | None, **options: Any) -> str:
     named("go", options, GO_OPTIONS)
     no_header("go", subject)
     most = _most("go", options, 67, 127)
-    # The preset goes on in pages, which Go has no classes for.
+    # Above its classes Go hands out whole pages, as the preset does.
     classes = [size for size in subject.classes if size <= _GO_LARGEST]
-    if any(size % _GO_PAGE for size in subject.classes[len(classes) :]) or not classes:
+    above = subject.classes[len(classes) :]
+    if above != [_GO_LARGEST + (i + 1) * _GO_PAGE for i in range(len(above))]:
         classes = subject.classes
     _ending("go", classes, _GO_LARGEST, "_MaxSmallSize")
     _count("go", classes, most)
