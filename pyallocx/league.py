@@ -182,9 +182,9 @@ def league(
 
     Examples
     --------
-    >>> table = league({24: 10, 100: 5}, ["jemalloc", "gperftools"])
+    >>> table = league({32: 10, 130: 5}, ["jemalloc", "gperftools"])
     >>> [(row.name, round(row.mean_percent, 2)) for row in table.rows]
-    [('gperftools', 18.92), ('jemalloc', 18.92)]
+    [('gperftools', 7.22), ('jemalloc', 15.46)]
     """
     limit = integer("limit_bytes", limit_bytes, 1, MAX_BYTES)
     given = [profiles] if is_profile(profiles) else list(profiles)
