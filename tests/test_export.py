@@ -362,7 +362,7 @@ def test_json_reads_back(tmp_path, kind):
 def test_json_of_a_table_that_is_wasteful():
     table = px.SizeMap([16, 32, 48, 64, 84, 128], kind="table", num_bits=3, min_size_log=4)
     assert [one.condition for one in table.violations(align_bytes=1)] == ["V4"]
-    with pytest.raises(ValueError, match="^json: V4: class 5, 84"):
+    with pytest.raises(ValueError, match=r"^json: V4: class 5, 84"):
         px.export(table, "json")
     assert px.export(table, "json", kind="flat")
     odd = px.SizeMap([16, 32, 48, 64, 80], kind="table", align_bytes=32)
