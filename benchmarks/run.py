@@ -1,7 +1,8 @@
 """Ours, the peer and the limit in one run: ratios, medians and spread.
 
-``python benchmarks/run.py [arena] [replay] [code] [--events N] [--shared DIR]``; without a name all
-of them. Needs a C compiler. Peers that are not installed are left out and named.
+``python benchmarks/run.py [arena] [replay] [code] [lookup] [fit] [--events N]
+[--shared DIR]``; without a name all of them. Needs a C compiler. Peers that are not installed are
+left out and named.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import pyallocx as px
+from pyallocx import _lookupbench, cli_sizes
 from pyallocx import code as code_heap
 from pyallocx.arena import PARAMETERS, POLICIES, _start
 
@@ -224,6 +229,95 @@ def code(temp: Path) -> None:
     print()
 
 
+def fit_once(profile: Any, classes: int, **options: Any) -> None:
+    px.fit(profile, classes, header_bytes=16, largest_bytes=65552, **options)
+
+
+def fit() -> None:
+    """The exact solve against sorting, greedy, and the whole curve, on 50,000 distinct sizes."""
+    rng = np.random.default_rng(1)
+    shuffled = rng.permutation(65536)[:50_000].astype(np.uint64)
+    sizes = np.sort(shuffled)
+    # Small sizes are frequent, as in programs; the factor keeps counts apart.
+    counts = np.floor(3e6 / (sizes + 10.0) * rng.random(len(sizes))) + 1
+    profile = (sizes, counts)
+    whole = px.fit(profile, 256, bits=7, header_bytes=16, largest_bytes=65552)
+    contestants: dict[str, Callable[[], object]] = {
+        "np.sort of the sizes, shuffled": partial(np.sort, shuffled),
+        "fit, 32 classes, 7 bits": partial(fit_once, profile, 32, bits=7),
+        "  divide and conquer": partial(fit_once, profile, 32, bits=7, method="divide"),
+        "  quadratic": partial(fit_once, profile, 32, bits=7, method="quadratic"),
+        "  any multiple of 16": partial(fit_once, profile, 32),
+        "fit, 256 classes, 7 bits": partial(fit_once, profile, 256, bits=7),
+        "curve to 256 classes, 7 bits": partial(whole.curve, 256),
+    }
+    times: dict[str, list[float]] = {label: [] for label in contestants}
+    for _ in range(5 * REPETITIONS):
+        for label, contestant in contestants.items():
+            times[label].append(timed(contestant))
+    greedy = [timed(partial(fit_once, profile, 32, bits=7, method="greedy")) for _ in "123"]
+    times["greedy, 32 classes, 7 bits"] = greedy
+    base = times["np.sort of the sizes, shuffled"]
+    print("fit, 50,000 distinct sizes: milliseconds; time / np.sort")
+    for label, taken in times.items():
+        ratio = statistics.median(taken) / statistics.median(base)
+        print(f"  {label:32} {spread([1e3 * t for t in taken])}  {ratio:9.2f}x")
+    median = {label: statistics.median(taken) for label, taken in times.items()}
+    solve, many = median["fit, 32 classes, 7 bits"], median["fit, 256 classes, 7 bits"]
+    curve = median["curve to 256 classes, 7 bits"]
+    print(f"  greedy / fit {median['greedy, 32 classes, 7 bits'] / solve:.0f}x")
+    print(f"  curve to 256 / fit of 256 {curve / many:.2f}x\n")
+
+
+ARRAYS = ("uint16", "uint32", "int32", "uint64", "int64")
+
+
+def lookup_arrays(items: int) -> None:
+    """Compare an array through `class_of` with np.searchsorted and with a copy of the array."""
+    flat = _lookupbench.android64().as_kind("flat")
+    drawn = _lookupbench.sizes_to_look_up(flat.largest, items)
+    runs: list[tuple[str, dict[str, list[float]]]] = []
+    for dtype in ARRAYS:
+        sizes = np.minimum(drawn, 65535).astype(dtype)
+        same, ids = np.empty_like(sizes), np.empty(items, np.uint8)
+        classes = flat.classes.astype(dtype) if dtype != "uint16" else flat.classes[:-1]
+        contestants: dict[str, Callable[[], object]] = {
+            "copy": partial(np.copyto, same, sizes),
+            "to the same dtype": partial(flat.class_of, sizes, same),
+            "to uint8": partial(flat.class_of, sizes, ids),
+            "in place": partial(flat.class_of, same, same),
+            "round, same dtype": partial(flat.round, sizes, same),
+        }
+        if dtype == "uint16":
+            del contestants["round, same dtype"]
+        times: dict[str, list[float]] = {label: [] for label in contestants}
+        times["np.searchsorted"] = []
+        for repetition in range(3 * REPETITIONS):
+            for label, contestant in contestants.items():
+                times[label].append(timed(contestant))
+            if repetition < 3:  # it takes a hundred times as long
+                times["np.searchsorted"].append(timed(partial(np.searchsorted, classes, sizes)))
+        runs.append((dtype, times))
+    print(f"class_of of {items:,} random sizes, 32 classes, flat; time / copy; searchsorted / time")
+    for dtype, times in runs:
+        copy = statistics.median(times["copy"])
+        search = statistics.median(times["np.searchsorted"])
+        for label, taken in times.items():
+            median = statistics.median(taken)
+            print(
+                f"  {dtype:7} {label:18} {1e9 * median / items:7.2f} ns "
+                f"{median / copy:7.2f}x {search / median:7.1f}x"
+            )
+    print()
+
+
+def lookup(items: int = 10_000_000) -> None:
+    """Print the cost of a lookup by kind of map in C, then over arrays."""
+    cli_sizes._print_bench(_lookupbench.measure(_lookupbench.android64(), seconds=4))
+    print()
+    lookup_arrays(items)
+
+
 def sweep_of_100(threads: int) -> float:
     """Seconds of a sweep of 100 cells; they take 2 to 120 ms each."""
     trace = px.synthesize_code(33_333, seed=1)
@@ -286,11 +380,11 @@ def code_sweep() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", metavar="arena|replay|code")
+    parser.add_argument("what", nargs="*", metavar="arena|replay|code|lookup|fit")
     parser.add_argument("--events", type=int, default=5_000_000)
     parser.add_argument("--shared", type=Path, help="directory of the real traces")
     options = parser.parse_args()
-    what = options.what or ["arena", "replay", "code"]
+    what = options.what or ["arena", "replay", "code", "lookup", "fit"]
     with tempfile.TemporaryDirectory() as name:
         if "arena" in what:
             arena(Path(name))
@@ -299,6 +393,10 @@ def main() -> None:
         if "code" in what:
             code(Path(name))
             code_sweep()
+        if "lookup" in what:
+            lookup()
+        if "fit" in what:
+            fit()
 
 
 if __name__ == "__main__":

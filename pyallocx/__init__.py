@@ -8,9 +8,14 @@ from pyallocx.arena import Arena, ArenaReplay, replay_arena
 from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
+from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
+from pyallocx.exports import export
+from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
+from pyallocx.league import League, league
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
+from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
@@ -27,16 +32,26 @@ __all__ = [
     "CodeReplay",
     "Control",
     "CorruptionError",
+    "CrossValidation",
+    "Fit",
     "InvalidFree",
+    "League",
     "PoisonError",
     "Profile",
+    "SizeMap",
     "SweepCancelled",
     "SweepResult",
+    "TailRule",
     "Trace",
     "TraceError",
+    "Wastage",
     "__version__",
     "chunk_map",
     "chunk_map_text",
+    "cross_validate",
+    "export",
+    "fit",
+    "league",
     "load",
     "load_profile",
     "load_profile_or_trace",
@@ -51,6 +66,8 @@ __all__ = [
     "sweep",
     "synthesize",
     "synthesize_code",
+    "table_violations",
+    "wastage",
 ]
 
 try:

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import errno
 import importlib
-import itertools
 import json
 import os
 import shlex
@@ -19,11 +18,21 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from pyallocx._cli_base import (
+    NO_DASH,
+    Once,
+    Parser,
+    UsageError,
+    add_switch,
+    check_picture,
+    check_target,
+    check_targets,
+)
 from pyallocx._core import TraceError
 from pyallocx.answer import explain, format_value
+from pyallocx.cli_sizes import add_verbs
 from pyallocx.profile import Profile
 from pyallocx.render import render_text
 from pyallocx.sweep import Parameter, SweepSystem, refuse_impossible, resolve_system, sweep
@@ -40,39 +49,8 @@ SYSTEMS: Mapping[str, object] = {
 
 _SHIPPED = "shipped:"
 _LIST_SHOWN = 12
-_NO_DASH = "standard output is /dev/stdout, a file of that name ./-"
 
 OpenTrace = Callable[[str | None, str, bool | None], tuple[str, Any]]
-
-
-class _UsageError(Exception):
-    """The command was used wrongly: exit 2."""
-
-
-class _Once(argparse.Action):
-    """Take a flag once: of two values, one would be lost in silence."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        given: set[str] = namespace.__dict__.setdefault("given", set())
-        if self.dest in given:
-            parser.error(f"{option_string} is given twice")
-        given.add(self.dest)
-        setattr(namespace, self.dest, True if self.nargs == 0 else values)
-
-
-class _Parser(argparse.ArgumentParser):
-    def __init__(self, **options: Any) -> None:
-        # An abbreviated flag would change its meaning when a system gains a parameter.
-        super().__init__(allow_abbrev=False, **options)
-
-    def error(self, message: str) -> NoReturn:
-        raise _UsageError(f"{message} (see {self.prog} --help)")
 
 
 def main(
@@ -123,7 +101,7 @@ def _guarded(argv: list[str], registry: Mapping[str, object], open_trace: OpenTr
     try:
         code = _run(argv, registry, open_trace)
         sys.stdout.flush()
-    except _UsageError as exc:
+    except UsageError as exc:
         return _complain(exc, 2)
     except BrokenPipeError:
         _abandon_output()
@@ -163,8 +141,8 @@ def _run(argv: list[str], registry: Mapping[str, object], open_trace: OpenTrace)
     return run(options, open_trace)
 
 
-def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> _Parser:
-    parser = _Parser(
+def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser:
+    parser = Parser(
         prog="pyallocx",
         description="Replay allocation traces under allocator policies, and choose.",
     )
@@ -192,7 +170,7 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> _Parse
         description="Describe a trace, or a profile: a histogram of request sizes.",
     )
     _add_trace(info)
-    _add_switch(info, "--json", "print JSON only")
+    add_switch(info, "--json", "print JSON only")
     info.set_defaults(run=_info)
 
     recorder = verbs.add_parser(
@@ -206,15 +184,17 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> _Parse
     recorder.add_argument(
         "-o",
         "--output",
-        action=_Once,
+        action=Once,
         metavar="FILE",
-        help=f"write the trace (npz); - is refused: {_NO_DASH}",
+        help=f"write the trace (npz); - is refused: {NO_DASH}",
     )
-    _add_switch(
+    add_switch(
         recorder, "--json", "print the summary as JSON, on standard output after the program's"
     )
     recorder.add_argument("command", nargs=argparse.REMAINDER, help="-- PROGRAM [ARGUMENT ...]")
     recorder.set_defaults(run=_record_jit)
+
+    add_verbs(verbs)
     return parser
 
 
@@ -223,11 +203,11 @@ def _record_jit(options: argparse.Namespace, open_trace: OpenTrace) -> int:
 
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if options.output is not None:
-        _check_target("--output", options.output)
+        check_target("--output", options.output)
     try:
         code, trace = record_jit(command)
     except UnknownProgram as exc:
-        raise _UsageError(f"record-jit: {exc}") from None
+        raise UsageError(f"record-jit: {exc}") from None
     except RecordingError as exc:
         return _complain(exc, _exit_code(exc.returncode) or 1)
     problem = None
@@ -301,10 +281,6 @@ def _import_system(where: object) -> object:
     return getattr(importlib.import_module(module), name)
 
 
-def _add_switch(parser: argparse._ActionsContainer, flag: str, text: str) -> None:
-    parser.add_argument(flag, action=_Once, nargs=0, default=False, help=text)
-
-
 def _add_trace(parser: argparse.ArgumentParser, default: str = "the first shipped trace") -> None:
     parser.add_argument(
         "trace",
@@ -314,7 +290,7 @@ def _add_trace(parser: argparse.ArgumentParser, default: str = "the first shippe
     )
     parser.add_argument(
         "--on-error",
-        action=_Once,
+        action=Once,
         choices=("raise", "skip"),
         default="raise",
         help="what to do with impossible events: stop (the default), or drop and count them",
@@ -331,22 +307,22 @@ def _add_sweep_flags(parser: argparse.ArgumentParser, system: object) -> None:
     for parameter in resolved.parameters:
         grid.add_argument(
             parameter.flag,
-            action=_Once,
+            action=Once,
             dest=f"grid_{parameter.name}",
             metavar="A,B,...",
             help=_parameter_help(parameter, resolved.default_grid.get(parameter.name)),
         )
     output = parser.add_argument_group("output")
-    _add_switch(output, "--json", "print only a JSON list of rows")
+    add_switch(output, "--json", "print only a JSON list of rows")
     for flag, value, text in (
-        ("--csv", "FILE", f"write the table; - is refused (so is it by --plot): {_NO_DASH}"),
+        ("--csv", "FILE", f"write the table; - is refused (so is it by --plot): {NO_DASH}"),
         ("--plot", "FILE", "write the picture: png, svg, pdf, by the suffix; png without one"),
         ("--x", "COL", f"wastage column (default {resolved.x})"),
         ("--y", "COL", f"churn column (default {resolved.y})"),
         ("--jobs", "N", "threads (default: one per core)"),
     ):
-        output.add_argument(flag, action=_Once, metavar=value, help=text)
-    _add_switch(output, "--no-progress", "no bar on the terminal")
+        output.add_argument(flag, action=Once, metavar=value, help=text)
+    add_switch(output, "--no-progress", "no bar on the terminal")
     parser.set_defaults(run=_sweep, system=system)
 
 
@@ -377,12 +353,12 @@ def _parse_grid(options: argparse.Namespace, system: SweepSystem) -> dict[str, A
                     raise ValueError(f"an empty value in {text!r}")
                 values.append(parameter.validate(parameter.parse(item.strip())))
             except (TypeError, ValueError) as exc:
-                raise _UsageError(f"{parameter.flag}: {exc}") from exc
+                raise UsageError(f"{parameter.flag}: {exc}") from exc
         grid[parameter.name] = values
     try:
         refuse_impossible(system, grid)
     except ValueError as exc:
-        raise _UsageError(str(exc)) from exc
+        raise UsageError(str(exc)) from exc
     return grid
 
 
@@ -393,13 +369,14 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     for flag in ("x", "y"):
         column = getattr(options, flag)
         if column is not None and column not in known:
-            raise _UsageError(f"--{flag}: no column {column!r}; there are {', '.join(known)}")
+            raise UsageError(f"--{flag}: no column {column!r}; there are {', '.join(known)}")
     jobs = _parse_jobs(options.jobs)
     # A long run must not end in a file that cannot be written.
     targets = {"--csv": options.csv, "--plot": options.plot}
-    _check_targets({flag: path for flag, path in targets.items() if path is not None}, options)
+    inputs = [] if options.trace is None else [options.trace]
+    check_targets({flag: path for flag, path in targets.items() if path is not None}, inputs)
     if options.plot is not None:
-        _check_picture(options.plot)
+        check_picture(options.plot)
 
     progress = False if options.no_progress else None
     default_trace = getattr(system, "default_trace", None)
@@ -451,55 +428,8 @@ def _parse_jobs(text: str | None) -> int | None:
     if text is None:
         return os.cpu_count()
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise _UsageError(f"--jobs: {text!r} is not a number of threads, 1 or more")
+        raise UsageError(f"--jobs: {text!r} is not a number of threads, 1 or more")
     return int(text)
-
-
-def _check_targets(targets: Mapping[str, str], options: argparse.Namespace) -> None:
-    """Make sure that every output can be written, and that none costs another file."""
-    for flag, target in targets.items():
-        if options.trace is not None and _is_one_file(target, options.trace):
-            raise _UsageError(f"{flag}: {target} is the trace itself, it would be overwritten")
-        _check_target(flag, target)
-    for (one, path), (other, second) in itertools.combinations(targets.items(), 2):
-        if _is_one_file(path, second):
-            raise _UsageError(f"{one} and {other} are one file, {second}")
-
-
-def _is_one_file(one: str, other: str) -> bool:
-    """Whether two paths lead to one file that writing would replace; devices and pipes do not."""
-    if os.path.exists(one) and not os.path.isfile(one):
-        return False
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _check_target(flag: str, target: str) -> None:
-    if not target:
-        raise _UsageError(f"{flag}: the name of the file is empty")
-    if target == "-":
-        # Others take it for standard output; a file of this name is in everybody's way.
-        raise _UsageError(f"{flag}: - is no file; {_NO_DASH}")
-    path = Path(target)
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a directory", target)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such directory", str(path.parent))
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise PermissionError(errno.EACCES, "cannot be written", target)
-
-
-def _check_picture(target: str) -> None:
-    try:
-        from pyallocx.plot import picture_format
-
-        picture_format(target)
-    except ImportError:
-        raise _UsageError("--plot needs matplotlib: pip install 'pyallocx[plot]'") from None
-    except ValueError as exc:
-        raise _UsageError(f"--plot: {exc}") from exc
 
 
 def _with_axes(result: SweepResult, x: str, y: str, name: str) -> SweepResult:
@@ -520,7 +450,7 @@ def _with_axes(result: SweepResult, x: str, y: str, name: str) -> SweepResult:
         renamed.pareto()
         return renamed
     except (TypeError, ValueError) as exc:
-        raise _UsageError(str(exc)) from exc
+        raise UsageError(str(exc)) from exc
 
 
 def _print_sweep(
@@ -603,7 +533,7 @@ def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple
         names = shipped()
         name = names[0] if spec is None else spec.removeprefix(_SHIPPED)
         if name not in names:
-            raise _UsageError(f"no shipped trace {name!r}; there are {', '.join(names)}")
+            raise UsageError(f"no shipped trace {name!r}; there are {', '.join(names)}")
         return name, load_shipped(name)
     from pyallocx.profiles import load_file
 
@@ -611,7 +541,7 @@ def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple
         raise FileNotFoundError(errno.ENOENT, "no such file", spec)
     found = load_file(spec, traces=True, on_error=on_error, progress=progress)
     if isinstance(found, Profile) and on_error == "skip":
-        raise _UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
+        raise UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
     return os.path.basename(spec), found
 
 

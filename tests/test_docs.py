@@ -1,7 +1,11 @@
 """What the documents say in numbers and names, held to the code."""
 
 import math
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +14,14 @@ from pyallocx.arena import ArenaSystem
 from pyallocx.code import CODE_POLICIES, MIN_HOLES, PARAMETERS, CodeSystem
 
 
-def section(text, heading):
+def section_of(text, heading):
     return text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def rows_of(text, heading):
     """Return the names in the first cells of the table under a heading."""
     explained = []
-    for line in re.findall(r"(?m)^\| (`[a-z0-9_`, ]+`) \|", section(text, heading)):
+    for line in re.findall(r"(?m)^\| (`[a-z0-9_`, ]+`) \|", section_of(text, heading)):
         first, *more = re.findall(r"`([a-z0-9_]+)`", line)
         for name in more:  # `_mean` is short for what stands before it with another ending
             explained.append(first.rpartition("_")[0] + name if name.startswith("_") else name)
@@ -39,7 +43,7 @@ def test_every_parameter_of_a_code_heap_is_explained(repository):
     assert rows_of(text, "Parameters") == sorted(p.name for p in PARAMETERS)
     for p in PARAMETERS:
         row = rf"(?m)^\| `{p.name}` \| ([^|]*) \| "
-        default = re.search(row, section(text, "Parameters"))[1]
+        default = re.search(row, section_of(text, "Parameters"))[1]
         if p.default is None:
             assert default == "the design's"
         elif isinstance(p.default, str):
@@ -70,3 +74,58 @@ def test_the_example_of_testing_runs(repository):
     text = (repository / "README.md").read_text()
     (example,) = re.findall(r"(?s)```python\n(from hypothesis.*?)```", text)
     exec(example, {})
+
+
+def without_times(text):
+    return re.sub(r"\(([a-z]+), [\d.e+-]+ m?s\)", r"(\1)", text)
+
+
+def shell_blocks(text):
+    """Return commands, and what the document says that they print."""
+    return re.findall(r"(?s)```sh\n([^`]*)\n```\n\n```(?:text|cpp)\n(.*?)\n```", text)
+
+
+@pytest.mark.parametrize(("file", "least"), [("README.md", 3), ("docs/sizeclasses.md", 1)])
+def test_commands_print_what_is_written(file, least, repository, tmp_path):
+    blocks = shell_blocks((repository / file).read_text())
+    assert len(blocks) >= least
+    programs = Path(sys.executable).parent
+    if not (programs / "pyallocx").exists():
+        pytest.skip("the command is not installed")
+    env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "COLUMNS": "100"}
+    for command, printed in blocks:
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+        )
+        assert without_times(done.stdout.rstrip("\n")) == without_times(printed)
+
+
+def test_the_options_of_exports_are_explained(repository):
+    from pyallocx.exports import FORMATS, export, flat, json, memcached, scudo, spans
+
+    text = (repository / "docs" / "sizeclasses.md").read_text()
+    section = text[text.index("## Export") : text.index("## The commands")]
+    for format in FORMATS:
+        assert f"| `{format}` |" in section
+    for option in (
+        *flat.OPTIONS,
+        *json.OPTIONS,
+        *memcached.OPTIONS,
+        *scudo.OPTIONS,
+        *spans.TCMALLOC_OPTIONS,
+        *spans.GO_OPTIONS,
+    ):
+        assert f"`{option}`" in section
+        assert f"``{option}``" in export.__doc__
+
+
+def test_the_flags_of_the_verbs_are_explained(repository):
+    from pyallocx.cli import SYSTEMS, _build_parser
+
+    text = (repository / "docs" / "sizeclasses.md").read_text()
+    section = text[text.index("## The commands") :]
+    verbs = _build_parser([], SYSTEMS)._subparsers._group_actions[0].choices
+    for verb in ("fit", "waste", "lookup-bench"):
+        for action in verbs[verb]._actions:
+            for flag in action.option_strings:
+                assert flag in ("-h", "--help") or f"`{flag}" in section, (verb, flag)

@@ -474,7 +474,6 @@ def test_numpy_numbers_are_whole():
 
 @each_preset
 def test_as_size_map(name):
-    pytest.importorskip("pyallocx.sizemap", reason="size maps are not there yet")
     made, map_ = preset_classes(name), preset(name)
     assert tuple(map_.classes.tolist()) == made.classes
     assert (map_.kind, map_.name) == (made.kind, name)

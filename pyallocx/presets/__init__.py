@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import importlib
 from types import MappingProxyType
-from typing import Any, Final, SupportsIndex
+from typing import Final, SupportsIndex
 
 from pyallocx.presets import _scudo, _spans, _steps
 from pyallocx.presets._base import Knob, PresetClasses, Rule, build, unknown
 from pyallocx.presets._waste import waste_percent
+from pyallocx.sizemap import SizeMap
 
 __all__ = [
     "Knob",
@@ -104,7 +104,7 @@ def preset_classes(name: str, **knobs: SupportsIndex) -> PresetClasses:
     return build(name, _rule(name), knobs)
 
 
-def preset(name: str, **knobs: SupportsIndex) -> Any:
+def preset(name: str, **knobs: SupportsIndex) -> SizeMap:
     """Make the size map of an allocator: `preset_classes` as a `pyallocx.SizeMap`.
 
     Parameters
@@ -123,12 +123,10 @@ def preset(name: str, **knobs: SupportsIndex) -> Any:
         As in `preset_classes`.
     """
     made = preset_classes(name, **knobs)
-    SizeMap = importlib.import_module("pyallocx.sizemap").SizeMap
     about = {
         "delta_bytes": made.delta_bytes,
         "header_bytes": made.header_bytes,
         "align_bytes": made.align_bytes,
-        "name": made.name,
     }
     logs = {
         word: made.parameters[word]
@@ -136,8 +134,8 @@ def preset(name: str, **knobs: SupportsIndex) -> Any:
         if made.kind != "flat"
     }
     if made.kind == "fixed":
-        return SizeMap.fixed(**logs, **about)
-    return SizeMap(made.classes, kind=made.kind, **logs, **about)
+        return SizeMap.fixed(**logs, **about, name=made.name)
+    return SizeMap(made.classes, kind=made.kind, **logs, **about, name=made.name)
 
 
 def _rule(name: str) -> Rule:

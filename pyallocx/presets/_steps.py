@@ -53,7 +53,7 @@ def _jemalloc(
         raise ValueError(f"at most 256 small classes, these knobs give {len(small)}")
     if page_steps:
         page = 1 << lg_page
-        pages = multiples(page, small[-1] // page + 1)
+        pages = multiples(page, (small[-1] if small else 0) // page + 1)
         return upto(chain(small, pages), largest_bytes)
     return upto(sizes(), largest_bytes)
 

@@ -4,7 +4,8 @@
 ``make`` at your own allocator to test that. `wrong_arenas` are arenas with one deliberate mistake
 each, to see that a test can fail. `CodeHeapMachine` does for code heaps what `ArenaMachine` does
 for arenas, and `find_split_failure` hunts for the smallest parameters with which a policy's split
-arithmetic goes wrong.
+arithmetic goes wrong. `check_size_map` is the oracle of size maps, yours too; `wrong_size_maps` are
+those it must catch.
 """
 
 from pyallocx.testing.code import (
@@ -16,6 +17,13 @@ from pyallocx.testing.code import (
     least_limit,
 )
 from pyallocx.testing.machines import ArenaMachine, arena_parameters
+from pyallocx.testing.sizemaps import (
+    check_size_map,
+    class_lists,
+    fixed_parameters,
+    table_parameters,
+    wrong_size_maps,
+)
 from pyallocx.testing.strategies import traces
 from pyallocx.testing.variants import ReferenceArena, wrong_arenas
 
@@ -26,9 +34,14 @@ __all__ = [
     "ReferenceArena",
     "SplitFailure",
     "arena_parameters",
+    "check_size_map",
+    "class_lists",
     "code_parameters",
     "find_split_failure",
+    "fixed_parameters",
     "least_limit",
+    "table_parameters",
     "traces",
     "wrong_arenas",
+    "wrong_size_maps",
 ]

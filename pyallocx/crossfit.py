@@ -1,0 +1,316 @@
+"""Whether a table of size classes holds on programs that it was not made from."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyallocx._constraints import constraints_of
+from pyallocx._histogram import F64, Histogram, as_histogram, factors_of, is_profile
+from pyallocx._progress import progress_bar
+from pyallocx._sizes import integer, real
+from pyallocx.fit import Fit, fit, frame
+from pyallocx.sweep import Control
+from pyallocx.units import format_count
+
+__all__ = ["CrossValidation", "ProgramRow", "cross_validate"]
+
+
+class ProgramRow(NamedTuple):
+    """What tables waste on one program, in percent of the bytes that it requests.
+
+    ``own_percent``: the table made from it alone, the least possible with the same largest class.
+    ``in_sample_percent``: made from all programs together. ``held_out_percent``: made from all
+    others. ``low_percent`` and ``high_percent``: the interval over the draws that left it out,
+    ``draws`` of them (NaN for 0). ``excluded_count``: requests above the largest class.
+    """
+
+    program: str
+    requested_bytes: float
+    own_percent: float
+    in_sample_percent: float
+    held_out_percent: float
+    low_percent: float
+    high_percent: float
+    draws: int
+    excluded_count: float
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """In-sample against held-out wastage, program by program. Made by `cross_validate`.
+
+    Attributes
+    ----------
+    rows : tuple of ProgramRow
+        One per program.
+    in_sample_percent, held_out_percent : float
+        The means of the rows: each program counts the same.
+    low_percent, high_percent : float
+        The interval of the mean held-out percentage over the draws.
+    confidence : float
+        Of the intervals.
+    seed : int
+        Of the draws.
+    pooled : Fit
+        The table made from all programs, which is the one to use.
+    """
+
+    rows: tuple[ProgramRow, ...]
+    in_sample_percent: float
+    held_out_percent: float
+    low_percent: float
+    high_percent: float
+    confidence: float
+    seed: int
+    pooled: Fit
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with one row per program.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        return frame(self.rows)
+
+    def _cells(self) -> Iterator[tuple[str, ...]]:
+        interval = f"{self.confidence:.0%} interval"
+        yield ("program", "own", "in sample", "held out", interval)
+        last = ProgramRow(
+            "mean",
+            0,
+            math.fsum(r.own_percent for r in self.rows) / len(self.rows),
+            self.in_sample_percent,
+            self.held_out_percent,
+            self.low_percent,
+            self.high_percent,
+            0,
+            0,
+        )
+        for row in (*self.rows, last):
+            yield (
+                row.program,
+                f"{row.own_percent:.2f}",
+                f"{row.in_sample_percent:.2f}",
+                f"{row.held_out_percent:.2f}",
+                "-"
+                if math.isnan(row.low_percent)
+                else f"{row.low_percent:.2f} to {row.high_percent:.2f}",
+            )
+
+    def _title(self) -> str:
+        return (
+            f"{len(self.pooled.classes)} size classes, {len(self.rows)} programs: "
+            "wastage in % of the requested bytes"
+        )
+
+    def __repr__(self) -> str:
+        cells = list(self._cells())
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        lines = [self._title()]
+        for row in cells:
+            texts = [row[0].ljust(widths[0])]
+            texts += [t.rjust(w) for t, w in zip(row[1:], widths[1:], strict=True)]
+            lines.append("  ".join(texts).rstrip())
+        excluded = math.fsum(row.excluded_count for row in self.rows)
+        if excluded:
+            lines.append(f"{format_count(excluded)} requests are larger and have no class")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head, *body = self._cells()
+        rows = "".join(
+            "<tr>"
+            + "".join(f'<td style="text-align:right">{html.escape(cell)}</td>' for cell in row)
+            + "</tr>"
+            for row in body
+        )
+        names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+        return (
+            f'<div style="overflow-x:auto"><b>{html.escape(self._title())}</b>'
+            f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+
+
+def cross_validate(
+    profiles: Sequence[Any],
+    classes: int = 32,
+    *,
+    weights: str | Sequence[float] = "bytes",
+    draws: int = 200,
+    confidence: float = 0.95,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+    control: Control | None = None,
+    progress: bool | None = None,
+    **constraints: Any,
+) -> CrossValidation:
+    """Fit on some programs, look at the others.
+
+    Every program is left out once, and a table made from the others is evaluated on it. Then
+    programs are drawn with replacement, as many as there are; a table is made from those drawn and
+    evaluated on those that were not. The intervals are between percentiles of these draws. With a
+    handful of programs they are wide, and say so.
+
+    Parameters
+    ----------
+    profiles : sequence of profiles
+        One per program, at least two; see `fit`.
+    classes : int, default 32
+        The largest number of classes.
+    weights : str or sequence of float, default "bytes"
+        How programs are combined, see `fit`. By default each counts as much as any other.
+    draws : int, default 200
+        From 0 (no intervals) to 1,000,000.
+    confidence : float, default 0.95
+        Of the intervals, above 0 and below 1.
+    seed : int, default 0
+        Equal seeds make equal draws.
+    names : sequence of str, optional
+        Of the programs; by default the names of the profiles.
+    control : Control, optional
+        Progress and cancelling.
+    progress : bool, optional
+        Whether to show a bar; by default where standard error is a terminal.
+    **constraints
+        As of `fit`. The largest class is by default the one that holds every size of all programs,
+        those left out included: some largest class every table must have.
+
+    Returns
+    -------
+    CrossValidation
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fit`; and for fewer than two programs.
+    SweepCancelled
+        If `control` was cancelled.
+
+    Examples
+    --------
+    >>> import pyallocx as px
+    >>> programs = [{24: 100, 40: 50}, {24: 80, 56: 60}, {40: 90, 56: 40}]
+    >>> result = px.cross_validate(programs, classes=2, align_bytes=8, draws=0)
+    >>> round(result.in_sample_percent, 1), round(result.held_out_percent, 1)
+    (14.3, 28.4)
+    """
+    if is_profile(profiles):
+        raise ValueError("one profile; to leave programs out takes at least two")
+    programs = [as_histogram(profile) for profile in profiles]
+    count = len(programs)
+    if count < 2:
+        raise ValueError(f"{count} profiles; to leave programs out takes at least two")
+    integer("draws", draws, 0, 1_000_000)
+    if not 0 < real("confidence", confidence, 0, 1) < 1:
+        raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
+    if names is None:
+        names = [str(getattr(p, "name", "") or f"program {i + 1}") for i, p in enumerate(profiles)]
+    if len(names) != count:
+        raise ValueError(f"{len(names)} names for {count} profiles")
+    pool = _Pool(programs, factors_of(programs, weights), classes, constraints)
+    rng = np.random.default_rng(seed)
+    bar = progress_bar(
+        2 * count + 1 + draws, "cross-validation", " fits", wanted=progress, long=draws > 20
+    )
+
+    def done() -> None:
+        bar.update(1)
+        if control is not None:
+            control.advance(1)
+            control.check()
+
+    everyone = np.ones(count)
+    try:
+        pooled = pool.fit(everyone)
+        done()
+        own, held_out = [], []
+        for i in range(count):
+            own.append(pool.percent(pool.fit(np.eye(count)[i]), i))
+            done()
+            held_out.append(pool.percent(pool.fit(everyone - np.eye(count)[i]), i))
+            done()
+        samples: list[list[float]] = [[] for _ in programs]
+        means = []
+        for _ in range(draws):
+            times = np.bincount(rng.integers(0, count, count), minlength=count).astype(float)
+            left = np.flatnonzero(times == 0).tolist()
+            if left:
+                table = pool.fit(times)
+                values = [pool.percent(table, i) for i in left]
+                means.append(math.fsum(values) / len(values))
+                for i, value in zip(left, values, strict=True):
+                    samples[i].append(value)
+            done()
+    finally:
+        bar.close()
+
+    rows = []
+    for i, program in enumerate(programs):
+        cost = pooled.evaluate(program)
+        rows.append(
+            ProgramRow(
+                names[i],
+                cost.requested_bytes,
+                own[i],
+                cost.percent,
+                held_out[i],
+                *_interval(samples[i], confidence),
+                len(samples[i]),
+                cost.excluded_count,
+            )
+        )
+    low, high = _interval(means, confidence)
+    return CrossValidation(
+        rows=tuple(rows),
+        in_sample_percent=math.fsum(row.in_sample_percent for row in rows) / count,
+        held_out_percent=math.fsum(held_out) / count,
+        low_percent=low,
+        high_percent=high,
+        confidence=confidence,
+        seed=seed,
+        pooled=pooled,
+    )
+
+
+class _Pool:
+    """All programs over one axis of sizes, so that any mixture of them is one product."""
+
+    def __init__(
+        self, programs: list[Histogram], factors: F64, classes: int, constraints: dict[str, Any]
+    ) -> None:
+        self.programs = programs
+        self.classes = classes
+        self.sizes = np.unique(np.concatenate([program.sizes for program in programs]))
+        self.counts = np.zeros((len(programs), len(self.sizes)))
+        for row, program, factor in zip(self.counts, programs, factors, strict=True):
+            row[np.searchsorted(self.sizes, program.sizes)] = program.counts * factor
+        every = Histogram(self.sizes, self.counts.sum(axis=0))
+        shared = {n: v for n, v in constraints.items() if n != "method"}
+        wanted = constraints_of(every, classes=classes, **shared)
+        self.constraints = constraints | {"largest_bytes": wanted.largest_bytes}
+
+    def fit(self, times: F64) -> Fit:
+        counts = times @ self.counts
+        some = counts > 0
+        mixture = Histogram(self.sizes[some], counts[some])
+        return fit(mixture, self.classes, **self.constraints)
+
+    def percent(self, table: Fit, program: int) -> float:
+        return table.evaluate(self.programs[program]).percent
+
+
+def _interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    finite = [value for value in values if not math.isnan(value)]
+    if not finite:
+        return math.nan, math.nan
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(finite, [tail, 100 - tail])
+    return float(low), float(high)

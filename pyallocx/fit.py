@@ -1,0 +1,660 @@
+"""The size classes that waste least on a profile, with the proof.
+
+The search is in C (``csrc/core/sizefit.h`` tells what is minimised, and why it is fast); here are
+its constraints, its answer and what can be asked of it. A profile is anything with ``sizes`` and
+``counts``, a pair of them, or a dict of size to count.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyallocx import _core
+from pyallocx._constraints import Constraints, TailRule, constraints_of
+from pyallocx._histogram import F64, U64, Histogram, as_histogram, combined, is_profile
+from pyallocx._sizes import integer
+from pyallocx._systems import drive
+from pyallocx.sizemap import SizeMap
+from pyallocx.table import SweepResult
+from pyallocx.units import format_bytes, format_count
+
+__all__ = ["METHODS", "Addition", "ClassCost", "Fit", "TailRule", "Wastage", "fit", "wastage"]
+
+#: Names of the solvers, in the order of the core's table.
+METHODS: tuple[str, ...] = _core.FIT_METHODS
+
+
+class ClassCost(NamedTuple):
+    """What one class of a table costs on a profile; bytes are over all requests that it serves.
+
+    ``alignment_bytes + rest_bytes + tail_bytes - capped_bytes`` is what it wastes;
+    ``loss_bytes`` is what the table loses without it (inf for the largest: its requests would have
+    no class).
+    """
+
+    class_bytes: int
+    effective_bytes: float
+    requests: float
+    requested_bytes: float
+    alignment_bytes: float
+    rest_bytes: float
+    tail_bytes: float
+    capped_bytes: float
+    loss_bytes: float
+
+    @property
+    def wastage_bytes(self) -> float:
+        """What the class wastes, after the cap."""
+        return self.alignment_bytes + self.rest_bytes + self.tail_bytes - self.capped_bytes
+
+
+class Addition(NamedTuple):
+    """One more class, and the bytes of wastage that it saves."""
+
+    class_bytes: int
+    saved_bytes: float
+
+
+@dataclass(frozen=True)
+class Wastage:
+    """What a table of size classes wastes on a profile.
+
+    Attributes
+    ----------
+    rows : tuple of ClassCost
+        One per class, in order.
+    excluded_count, excluded_bytes : float
+        Requests above the largest class, and their bytes. No class serves them, so they are in
+        none of the other numbers.
+    """
+
+    rows: tuple[ClassCost, ...]
+    excluded_count: float
+    excluded_bytes: float
+
+    @property
+    def classes(self) -> U64:
+        """The classes in bytes, headers included, shape (K,), uint64."""
+        return np.array([row.class_bytes for row in self.rows], dtype=np.uint64)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The wastage in bytes by its causes; the values add up to `wastage_bytes`.
+
+        ``alignment_bytes``: rounding up to the alignment, which no table can avoid;
+        ``rest_bytes``: from there to the class; ``tail_bytes``: the share of the end of a span
+        that holds no object; ``capped_bytes`` (negative): of these, pages that are never touched.
+        """
+        totals = {
+            name: _number(math.fsum(getattr(row, name) for row in self.rows))
+            for name in ("alignment_bytes", "rest_bytes", "tail_bytes", "capped_bytes")
+        }
+        totals["capped_bytes"] = -totals["capped_bytes"]
+        return totals
+
+    @property
+    def wastage_bytes(self) -> float:
+        """All wastage: the sum of `parts`."""
+        return sum(self.parts.values())
+
+    @property
+    def requests(self) -> float:
+        """Requests that a class serves."""
+        return _number(math.fsum(row.requests for row in self.rows))
+
+    @property
+    def requested_bytes(self) -> float:
+        """Bytes that they ask for, without headers."""
+        return _number(math.fsum(row.requested_bytes for row in self.rows))
+
+    @property
+    def percent(self) -> float:
+        """Wastage in percent of the requested bytes; NaN where none are requested."""
+        requested = self.requested_bytes
+        return 100 * self.wastage_bytes / requested if requested else math.nan
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with one row per class.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        return frame(self.rows)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<Wastage {_headline(self)}>", *_parts_lines(self)])
+
+    def _repr_html_(self) -> str:
+        return _html(f"Wastage {_headline(self)}", self)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The best size classes for a profile, and the proof that there are none better.
+
+    Made by `fit`.
+
+    Attributes
+    ----------
+    classes : numpy.ndarray
+        The classes in bytes, headers included, shape (K,), uint64, rising.
+    wastage_bytes : float
+        What they waste on the profile; an int where it is exact.
+    lower_bound_bytes : float
+        No table of so many classes under these constraints wastes less. It comes from another
+        argument than the classes: the value of the dual problem, in which a class has a price.
+    constraints : dict
+        What the table had to obey.
+    method : str
+        The solver: ``price``, ``divide``, ``quadratic`` (where ``monge`` is False, or asked for),
+        or ``greedy``.
+    monge : bool
+        Whether the quadrangle condition holds, on which all solvers but the quadratic rest. A tail
+        rule can break it.
+    exact : bool
+        Whether all sums were exact integers. Otherwise bound and gap include rounding.
+    spare : int
+        How many of the classes asked for there are not, because nothing is left for them to save.
+    seconds : float
+        What the search took.
+    excluded_count, excluded_bytes : float
+        Requests above the largest class, and their bytes; no class serves them.
+    """
+
+    classes: U64
+    wastage_bytes: float
+    lower_bound_bytes: float
+    constraints: dict[str, Any]
+    method: str
+    monge: bool
+    exact: bool
+    spare: int
+    seconds: float
+    excluded_count: float
+    excluded_bytes: float
+    _wanted: Constraints = field(repr=False)
+    _profile: Histogram = field(repr=False)
+    _addition: Addition | None = field(repr=False)
+
+    @property
+    def gap(self) -> float:
+        """`wastage_bytes` - `lower_bound_bytes`: 0 is a proof of optimality."""
+        return self.wastage_bytes - self.lower_bound_bytes
+
+    @property
+    def table(self) -> Wastage:
+        """What each class costs on the profile that the table was made from."""
+        return self.evaluate(self._profile)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The wastage by its causes, in bytes; see `Wastage.parts`."""
+        return self.table.parts
+
+    @property
+    def floor_bytes(self) -> float:
+        """What every table under these constraints wastes, however many classes it has."""
+        every = _start(self._profile, self._wanted).candidates()
+        return _evaluate(every, self._profile, self._wanted).wastage_bytes
+
+    def evaluate(self, profile: Any) -> Wastage:
+        """Return what the table wastes on another profile, under the same header, cap and rule.
+
+        Parameters
+        ----------
+        profile : profile
+            See `fit`.
+
+        Returns
+        -------
+        Wastage
+        """
+        return _evaluate(self.classes.tolist(), as_histogram(profile), self._wanted)
+
+    def marginal(self) -> F64:
+        """Return what the table loses without each class.
+
+        Returns
+        -------
+        numpy.ndarray
+            Bytes of wastage, shape (K,), float64: the table without the class is evaluated, its
+            requests served by the next. The last is inf, since nothing serves the largest requests
+            without it.
+        """
+        return np.array([row.loss_bytes for row in self.table.rows])
+
+    def best_addition(self) -> Addition | None:
+        """Return the class whose addition alone saves most; None where none saves anything.
+
+        It need not be one that the best table of one class more has.
+        """
+        return self._addition
+
+    def curve(self, up_to: int = 256) -> SweepResult:
+        """Return the least wastage for each number of classes.
+
+        Parameters
+        ----------
+        up_to : int, default 256
+            The largest number of classes. The curve ends earlier where more classes save nothing.
+
+        Returns
+        -------
+        SweepResult
+            Columns ``classes`` (from the number of classes that must be there on),
+            ``wastage_bytes``, ``saved_bytes`` (by the last class; None in the first row) and
+            ``status``.
+
+        Examples
+        --------
+        >>> best = fit({16: 10, 32: 5, 48: 1}, classes=1)
+        >>> best.curve()["wastage_bytes"]
+        array([400,  80,   0])
+        """
+        up_to = integer("up_to", up_to, 1, 2**32 - 1)
+        least = len({*self._wanted.forced, self._wanted.largest_bytes})
+        if up_to < least:
+            raise ValueError(f"up_to is {up_to}, but {least} classes must be there")
+        core = _start(self._profile, self._wanted)
+        method = "quadratic" if self.method == "quadratic" else "divide"
+        core.start(METHODS.index(method), up_to, curve=True)
+        drive(core, 1, None)
+        values = [_number(value, self.exact) for value in core.curve()]
+        ks = [k for k, value in enumerate(values, 1) if value != math.inf]
+        wasted = [values[k - 1] for k in ks]
+        saved = [None, *(a - b for a, b in pairwise(wasted))]
+        return SweepResult(
+            {
+                "classes": ks,
+                "wastage_bytes": wasted,
+                "saved_bytes": saved,
+                "status": ["ok"] * len(ks),
+            },
+            grid_keys=["classes"],
+            system="size classes",
+            x="wastage_bytes",
+            y="classes",
+            metadata={
+                "labels": {"wastage_bytes": "wastage", "classes": "size classes"},
+                "fixed": {n: v for n, v in self.constraints.items() if n != "classes"},
+            },
+        )
+
+    def to_map(self, kind: str = "flat", **parameters: Any) -> SizeMap:
+        """Return the table as a `SizeMap`.
+
+        Parameters
+        ----------
+        kind : str, default "flat"
+            How the map looks a size up.
+        **parameters
+            Further parameters of a `SizeMap`.
+
+        Returns
+        -------
+        SizeMap
+
+        Raises
+        ------
+        ValueError
+            If a map of the kind cannot have these classes.
+
+        Examples
+        --------
+        >>> fit({40: 3, 70: 1}, header_bytes=16).to_map().class_of(40 + 16)
+        1
+        """
+        wanted = self._wanted
+        # A map rounds a request up before the header is added; a header off the alignment would
+        # then be added to what is rounded already.
+        align = 1 if wanted.header_bytes % wanted.align_bytes else wanted.align_bytes
+        given = {"header_bytes": wanted.header_bytes, "align_bytes": align}
+        return SizeMap(self.classes.tolist(), kind=kind, **(given | parameters))
+
+    def export(self, format: str, *, name: str | None = None, **options: Any) -> str:
+        """Write the table in the form that an allocator takes: `pyallocx.export`."""
+        from pyallocx.exports import export
+
+        return export(self, format, name=name, **options)
+
+    def check(self) -> None:
+        """Solve again by the quadratic solver, which rests on no condition, and compare.
+
+        Takes time in proportion to the number of classes and to the square of the candidates.
+
+        Raises
+        ------
+        CorruptionError
+            If the table does not cost what it says, or (``greedy`` aside) a better one was found.
+        """
+        again = _solve(self._profile, self._wanted, "quadratic", time.perf_counter())
+        cost = self.table.wastage_bytes
+        slack = 0 if self.exact else 1e-9 * (1 + abs(cost))
+        if abs(cost - self.wastage_bytes) > slack:
+            raise _core.CorruptionError(f"the table wastes {cost}, not {self.wastage_bytes} bytes")
+        best = again.wastage_bytes
+        if cost < best - slack or (self.method != "greedy" and cost > best + slack):
+            raise _core.CorruptionError(f"the table wastes {cost} bytes, the best one {best}")
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            [f"<Fit {_headline(self.table)}; {_proof(self)}>", *_parts_lines(self.table)]
+        )
+
+    def _repr_html_(self) -> str:
+        return _html(f"Fit: {_headline(self.table)}; {_proof(self)}", self.table)
+
+
+def fit(
+    profiles: Any,
+    classes: int = 32,
+    *,
+    bits: int | None = None,
+    header_bytes: int = 0,
+    align_bytes: int = 16,
+    largest_bytes: int | None = None,
+    forced: Sequence[int] = (),
+    prefix: int | str | None = None,
+    page_bytes: int = 4096,
+    page_cap: float | None = 2,
+    tail_rule: TailRule | str | None = None,
+    method: str = "auto",
+    weights: str | Sequence[float] = "count",
+) -> Fit:
+    """Find the size classes that waste least on a profile.
+
+    Minimised is the sum over all requests of ``min(effective(c) - (size + header_bytes), page_cap *
+    page_bytes)``, c being the smallest class of at least ``size + header_bytes``, and
+    ``effective(c)`` the class itself unless there is a tail rule.
+
+    Parameters
+    ----------
+    profiles : profile, or sequence of profiles
+        Anything with ``sizes`` and ``counts`` (such as a `Profile`), a tuple of two arrays, or a
+        dict of size to count; a list of these is combined. Sizes from 0 to 2**48 bytes, counts
+        finite and above 0.
+    classes : int, default 32
+        The largest number of classes. There are fewer where more would save nothing (``spare``).
+    bits : int, optional
+        At most so many significant bits in ``class - header_bytes``: what a size map of the
+        logarithmic and the table kind can tell apart.
+    header_bytes : int, default 0
+        Added to every request.
+    align_bytes : int, default 16
+        Classes are multiples of it; a power of two.
+    largest_bytes : int, optional
+        The largest class; by default the smallest possible that holds every size (and every forced
+        class). Larger requests are counted in ``excluded_count``, and cost nothing.
+    forced : sequence of int
+        Classes that must be there.
+    prefix : int or "table", optional
+        So many classes from ``header_bytes + align_bytes`` on, each one `align_bytes` further, must
+        be there. ``"table"``: as many as scudo's table map with `bits` needs,
+        ``2 ** (max(log2(align_bytes), bits - 1)) / align_bytes``.
+    page_bytes, page_cap : int, float or None
+        A request wastes at most `page_cap` pages, since a page that nobody touches takes no memory;
+        None: no limit.
+    tail_rule : TailRule or "gperftools", optional
+        How spans are chosen, so that the memory at their end counts.
+    method : str, default "auto"
+        ``"price"``, ``"divide"`` or ``"quadratic"``: exact, and equal in what they find.
+        ``"greedy"`` adds the best class at a time with full recomputation, for comparison.
+    weights : str or sequence of float, default "count"
+        How several profiles are combined: counts as they are, ``"equal"`` totals of counts,
+        ``"bytes"``: equal totals of bytes; or a factor for each.
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    TypeError
+        If something is of a wrong type.
+    ValueError
+        If a profile is empty or has a count that is not above 0 and finite, if a value is out of
+        range, or if the constraints leave no table; the message names the one.
+
+    Notes
+    -----
+    With whole counts, and (sum of counts) * (largest class) * (1 + forced classes) below 2**53, all
+    sums are exact and the table is the optimum to the byte. See ``docs/sizeclasses.md``.
+
+    Examples
+    --------
+    >>> import pyallocx as px
+    >>> best = px.fit({80: 1000, 96: 2, 128: 2}, classes=3, largest_bytes=65536)
+    >>> best.classes, best.wastage_bytes, best.gap
+    (array([   80,   128, 65536], dtype=uint64), 64, 0)
+    >>> px.fit({80: 1000, 96: 2, 128: 2}, 3, largest_bytes=65536, method="greedy").wastage_bytes
+    16000
+    """
+    started = time.perf_counter()
+    profile = _joined(profiles, weights)
+    wanted = constraints_of(
+        profile,
+        classes=classes,
+        bits=bits,
+        header_bytes=header_bytes,
+        align_bytes=align_bytes,
+        largest_bytes=largest_bytes,
+        forced=forced,
+        prefix=prefix,
+        page_bytes=page_bytes,
+        page_cap=page_cap,
+        tail_rule=tail_rule,
+    )
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}, allowed are {', '.join(METHODS)}")
+    return _solve(profile, wanted, method, started)
+
+
+def _solve(profile: Histogram, wanted: Constraints, method: str, started: float) -> Fit:
+    core = _start(profile, wanted)
+    core.start(METHODS.index(method), wanted.classes)
+    drive(core, 1, None)
+    core.check()
+    result = core.result()
+    exact = bool(result["exact"])
+    found = np.array(result["classes"], dtype=np.uint64)
+    found.flags.writeable = False
+    addition = None
+    if result["addition_saves"] > 0:
+        addition = Addition(result["addition"], _number(result["addition_saves"], exact))
+    return Fit(
+        classes=found,
+        wastage_bytes=_number(result["wastage_bytes"], exact),
+        lower_bound_bytes=_number(result["lower_bound_bytes"], exact),
+        constraints=wanted.as_dict(),
+        method=METHODS[result["method"]],
+        monge=bool(result["monge"]),
+        exact=exact,
+        spare=wanted.classes - len(found),
+        seconds=time.perf_counter() - started,
+        excluded_count=_number(result["excluded_count"]),
+        excluded_bytes=_number(result["excluded_bytes"]),
+        _wanted=wanted,
+        _profile=profile,
+        _addition=addition,
+    )
+
+
+def _start(profile: Histogram, wanted: Constraints) -> _core.SizeFit:
+    return _core.SizeFit(profile.sizes, profile.counts, wanted.core(), wanted.forced)
+
+
+def _joined(profiles: Any, weights: str | Sequence[float]) -> Histogram:
+    if is_profile(profiles) or not isinstance(profiles, Iterable):
+        return as_histogram(profiles)
+    return combined([as_histogram(profile) for profile in profiles], weights)
+
+
+def wastage(
+    classes: Any,
+    profile: Any,
+    *,
+    header_bytes: int | None = None,
+    align_bytes: int | None = None,
+    page_bytes: int = 4096,
+    page_cap: float | None = 2,
+    tail_rule: TailRule | str | None = None,
+) -> Wastage:
+    """Evaluate a table of size classes on a profile.
+
+    Parameters
+    ----------
+    classes : sequence of int, or a size map
+        Rising; or anything with ``classes``, from which ``header_bytes`` and ``align_bytes`` are
+        taken, too; each of its classes must then be the header and a multiple of the alignment.
+    profile : profile
+        See `fit`.
+    header_bytes, align_bytes : int, optional
+        Added to every request; what the parts call alignment. By default those of the map, or 0 and
+        1.
+    page_bytes, page_cap, tail_rule
+        See `fit`.
+
+    Returns
+    -------
+    Wastage
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fit`; and for classes that do not rise, of which there are none, or the largest of which
+        is at most the header.
+
+    Examples
+    --------
+    >>> import pyallocx as px
+    >>> cost = px.wastage([64, 128], {50: 10, 100: 1, 200: 3}, align_bytes=16)
+    >>> cost.parts
+    {'alignment_bytes': 152, 'rest_bytes': 16, 'tail_bytes': 0, 'capped_bytes': 0}
+    >>> cost.wastage_bytes, cost.excluded_count
+    (168, 3)
+    """
+    header = getattr(classes, "header_bytes", 0) if header_bytes is None else header_bytes
+    align = getattr(classes, "align_bytes", 1) if align_bytes is None else align_bytes
+    if isinstance(classes, Fit):
+        header = classes._wanted.header_bytes if header_bytes is None else header
+        align = classes._wanted.align_bytes if align_bytes is None else align
+    table = [int(c) for c in np.asarray(getattr(classes, "classes", classes)).tolist()]
+    if not table:
+        raise ValueError("classes is empty")
+    if align_bytes is None and header_bytes is None and not isinstance(classes, Fit):
+        # Such a map rounds requests up to the alignment before it looks for a class; that makes no
+        # difference as long as no class ends in between.
+        between = [size for size in table if align and (size - header) % align]
+        if between:
+            raise ValueError(
+                f"class {between[0]} is not header_bytes ({header}) and a multiple of align_bytes "
+                f"({align}): give both if requests are not to be rounded"
+            )
+    histogram = as_histogram(profile)
+    wanted = constraints_of(
+        histogram,
+        classes=len(table),
+        header_bytes=header,
+        align_bytes=align,
+        largest_bytes=None,
+        page_bytes=page_bytes,
+        page_cap=page_cap,
+        tail_rule=tail_rule,
+    )
+    if table[-1] <= wanted.header_bytes:
+        raise ValueError(
+            f"header_bytes is {wanted.header_bytes}, which leaves nothing of the largest class "
+            f"({table[-1]})"
+        )
+    return _evaluate(table, histogram, wanted)
+
+
+def _evaluate(classes: Sequence[int], profile: Histogram, wanted: Constraints) -> Wastage:
+    rows, count, size = _core.size_waste(profile.sizes, profile.counts, wanted.core(), classes)
+    return Wastage(
+        rows=tuple(ClassCost(row[0], *map(_number, row[1:])) for row in rows),
+        excluded_count=_number(count),
+        excluded_bytes=_number(size),
+    )
+
+
+def _number(value: float, exact: bool = True) -> float:
+    """Return a whole number as an int; sums that were rounded stay floats."""
+    return int(value) if exact and value.is_integer() and abs(value) < 2**53 else value
+
+
+# For the eye
+
+
+def _headline(cost: Wastage) -> str:
+    k = len(cost.rows)
+    table = f"{k} {'class' if k == 1 else 'classes'} to {format_bytes(cost.rows[-1].class_bytes)}"
+    text = f"{table}: {format_bytes(cost.wastage_bytes)} wasted, {cost.percent:.2f}% of requested"
+    if cost.excluded_count:
+        text += (
+            f"; {format_count(cost.excluded_count)} requests of "
+            f"{format_bytes(cost.excluded_bytes)} are larger and have no class"
+        )
+    return text
+
+
+def _proof(result: Fit) -> str:
+    slack = 0 if result.exact else 1e-9 * abs(result.wastage_bytes)
+    if result.gap <= slack:
+        text = "proved optimal" if result.exact else "optimal up to rounding"
+    else:
+        text = f"the optimum wastes at least {format_bytes(result.lower_bound_bytes)}"
+    text += f" ({result.method}"
+    text += "" if result.monge else ", since the tail rule breaks the quadrangle condition"
+    text += ")"
+    if result.spare > 0:
+        text += f"; {result.spare} classes more would save nothing"
+    return text
+
+
+def _parts_lines(cost: Wastage) -> list[str]:
+    parts = ", ".join(
+        f"{name.removesuffix('_bytes')} {format_bytes(value)}"
+        for name, value in cost.parts.items()
+        if value
+    )
+    lines = [f"  wastage: {parts or 'none'}", "  classes:"]
+    for row in cost.rows:
+        if len(lines[-1]) + len(str(row.class_bytes)) >= 96:
+            lines.append("   ")
+        lines[-1] += f" {row.class_bytes}"
+    return lines
+
+
+_COLUMNS = ("class_bytes", "requests", "requested_bytes", "wastage_bytes", "loss_bytes")
+
+
+def _html(title: str, cost: Wastage) -> str:
+    head = "".join(f'<th style="text-align:right">{name}</th>' for name in _COLUMNS)
+    body = ""
+    for row in cost.rows:
+        cells = (format_count(getattr(row, name), infinity="∞") for name in _COLUMNS)
+        body += "<tr>" + "".join(f'<td style="text-align:right">{c}</td>' for c in cells) + "</tr>"
+    parts = ", ".join(f"{name} {format_count(value)}" for name, value in cost.parts.items())
+    return (
+        f'<div style="overflow-x:auto"><b>{title}</b><br>{parts}'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def frame(rows: Sequence[Any]) -> Any:
+    """Return named tuples as a DataFrame."""
+    try:
+        import pandas as pd
+    except ImportError as exc:
+        raise ImportError("to_pandas needs pandas: pip install 'pyallocx[pandas]'") from exc
+    return pd.DataFrame([row._asdict() for row in rows])
