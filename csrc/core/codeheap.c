@@ -5,7 +5,7 @@
 #include "codeheader.h"
 #include "codepolicy.h"
 
-#define LARGEST_CHUNK (UINT64_C(1) << 32)
+#define LARGEST_CHUNK AX_CODE_LARGEST_CHUNK
 
 void ax_code_params_default(ax_code_params *params)
 {
@@ -106,6 +106,13 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
     heap->seam = seam;
     heap->books = books;
     heap->params = given;
+    const uint64_t granule = given.granule_bytes;
+    heap->granule_mask = granule & (granule - 1) ? 0 : granule - 1;
+    heap->least_rest = 2 * (uint64_t)given.header_bytes +
+                       (given.min_rest_bytes > granule ? given.min_rest_bytes : granule);
+    heap->quick = !given.header_bytes && (granule == 1 || heap->granule_mask) &&
+                  !given.reach_bytes && !given.keep_operations && given.keep_bytes == UINT64_MAX &&
+                  given.keep_chunks == UINT64_MAX;
     heap->free_record = heap->newest = heap->cursor = AX_NO_BLOCK;
     heap->free_chunk_record = heap->leaving = AX_NO_CHUNK;
     for (uint32_t i = 0; i < AX_CODE_BINS; i++) {
@@ -273,18 +280,13 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
         index = heap->chunks_used++;
     }
     const uint64_t end = base + bytes - heap->params.header_bytes;
-    const uint32_t block = ax_code_new_record(heap, (ax_block){.start = base,
-                                                               .end = end,
-                                                               .chunk = index,
-                                                               .lower = AX_NO_BLOCK,
-                                                               .higher = AX_NO_BLOCK,
-                                                               .is_free = 1});
+    const uint32_t block = ax_code_new_record(heap, base, end, index, AX_NO_BLOCK, AX_NO_BLOCK, 0);
     heap->chunks[index] = (ax_code_chunk){
         .base = base,
         .alias = alias,
         .bytes = bytes,
         .pages = bytes / heap->params.page_bytes,
-        .empty_since = heap->operations + 1,
+        .empty_since = ax_code_operations(heap) + 1,
         .first = block,
         .older = heap->newest,
         .younger = AX_NO_CHUNK,
@@ -417,6 +419,7 @@ static int drop_chunk(ax_codeheap *heap, uint32_t index, int all)
     } else {
         chunk->older = heap->leaving;
         heap->leaving = index;
+        heap->quick = 0;
     }
     return status;
 }
@@ -478,7 +481,7 @@ int ax_codeheap_sweep(ax_codeheap *heap)
 /* What the retention of empty chunks asks for: bytes over the budget, chunks over their number (of
  * their pool, where the design has pools), and chunks past their age, go, the newest first. A
  * refusal of the system keeps the chunk, nothing else. */
-void ax_code_give_empty_back(ax_codeheap *heap)
+static void give_empty_back(ax_codeheap *heap)
 {
     const ax_code_params *p = &heap->params;
     uint64_t empty[AX_CODE_POOLS] = {0};
@@ -490,14 +493,24 @@ void ax_code_give_empty_back(ax_codeheap *heap)
         const ax_code_chunk *chunk = &heap->chunks[i];
         const uint32_t older = chunk->older;
         const uint32_t pool = chunk->pool;
-        const int old =
-            p->keep_operations && heap->operations - chunk->empty_since >= p->keep_operations;
+        const int old = p->keep_operations &&
+                        ax_code_operations(heap) - chunk->empty_since >= p->keep_operations;
         if (chunk->used_blocks == 0 &&
             (heap->empty_bytes > p->keep_bytes || empty[pool] > p->keep_chunks || old) &&
             drop_chunk(heap, i, 0) == AX_OK) {
             empty[pool]--;
         }
         i = older;
+    }
+}
+
+/* The same, if there are any. */
+static void retain(ax_codeheap *heap)
+{
+    if (heap->leaving != AX_NO_CHUNK || heap->empty_bytes > heap->params.keep_bytes ||
+        heap->empty_chunks > heap->params.keep_chunks ||
+        (heap->params.keep_operations && heap->empty_bytes)) {
+        give_empty_back(heap);
     }
 }
 
@@ -526,7 +539,7 @@ static int alloc_in_new_chunk(ax_codeheap *heap, uint64_t size_bytes, uint32_t *
     return status == AX_CODE_AGAIN ? AX_ERR_OVERFLOW : status;
 }
 
-int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+int ax_code_alloc_by_policy(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
     if (size_bytes > LARGEST_CHUNK / 2) {
         return AX_ERR_OVERFLOW;
@@ -537,13 +550,31 @@ int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
     }
     if (status == AX_OK) {
         heap->counters.allocs++;
-        if (heap->params.reach_bytes) {
-            note_reach(heap, *block);
+        if (!heap->quick) {
+            if (heap->params.reach_bytes) {
+                note_reach(heap, *block);
+            }
+            retain(heap);
         }
-        heap->operations++;
-        ax_code_retain(heap);
     }
     return status;
+}
+
+void ax_code_free_slowly(ax_codeheap *heap, uint32_t block)
+{
+    ax_code_unuse(heap, block);
+    if (heap->params.header_bytes) {
+        ax_codeheader_freed(heap, block);
+    }
+    heap->counters.frees++;
+    heap->policy->give(heap, block);
+    retain(heap);
+}
+
+int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+{
+    *block = ax_code_cut_victim(heap, size_bytes);
+    return *block != AX_NO_BLOCK ? AX_OK : ax_code_alloc_by_policy(heap, size_bytes, block);
 }
 
 int ax_codeheap_free(ax_codeheap *heap, uint32_t block)

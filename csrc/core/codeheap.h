@@ -148,17 +148,18 @@ typedef struct ax_codeheap {
     uint32_t cursor;  /* bitmap: where the last search ended */
     uint32_t bin_head[AX_CODE_BINS];
     uint64_t bin_map[AX_CODE_BINS / 64];
-    /* used_bytes and code_bytes change together; side by side they would be added to as a pair, out
-     * of two fields of a block that have just been written one by one, which stalls. */
     uint64_t code_bytes;   /* of used blocks */
     uint64_t mapped_bytes; /* of memory: a second mapping of it does not count */
-    uint64_t used_bytes;   /* of used blocks, header included */
     uint64_t mapped_bytes_peak;
     uint64_t empty_bytes; /* of empty chunks */
-    uint64_t empty_chunks;
-    uint64_t operations;
+    uint32_t
+        empty_chunks; /* not as wide: two that are alike are added to as a pair, which stalls */
     uint64_t vmas;
-    int in_band; /* headers are written into the chunks (codeheader.h) */
+    /* What does not change, worked out once. */
+    uint64_t granule_mask; /* granule_bytes - 1, or 0 if that is not a power of two */
+    uint64_t least_rest; /* of a cut: min_rest_bytes or a granule, and the headers of both pieces */
+    int quick;           /* an alloc and a free may be all in codepolicy.h */
+    int in_band;         /* headers are written into the chunks (codeheader.h) */
     ax_code_params params;
     ax_code_counters counters;
 } ax_codeheap;
@@ -215,6 +216,12 @@ static inline uint64_t ax_block_payload(const ax_codeheap *heap, uint32_t block)
 {
     const ax_block *b = &heap->blocks[block];
     return b->end - b->start - heap->params.header_bytes;
+}
+
+/* Allocs and frees so far. */
+static inline uint64_t ax_code_operations(const ax_codeheap *heap)
+{
+    return heap->counters.allocs + heap->counters.frees;
 }
 
 static inline uint64_t ax_block_address(const ax_codeheap *heap, uint32_t block)

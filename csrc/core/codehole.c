@@ -103,7 +103,6 @@ int ax_codeheap_shrink(ax_codeheap *heap, uint32_t block, uint64_t size_bytes)
             return status;
         }
         const uint32_t rest = ax_code_cut(heap, block, at);
-        heap->used_bytes -= heap->blocks[rest].end - at;
         heap->policy->give(heap, rest);
     }
     ax_codeheap_set_code(heap, block, size_bytes);

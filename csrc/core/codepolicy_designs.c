@@ -6,17 +6,18 @@
 
 static uint64_t round_up(uint64_t n, uint64_t granule)
 {
-    /* Nearly always a power of two, and a division costs as much as the rest of an alloc. */
-    if ((granule & (granule - 1)) == 0) {
-        return (n + granule - 1) & ~(granule - 1);
-    }
     return (n + granule - 1) / granule * granule;
 }
 
-static uint64_t rounded(const ax_codeheap *heap, uint64_t size_bytes)
+static inline uint64_t rounded(const ax_codeheap *heap, uint64_t size_bytes)
 {
     const uint64_t least = heap->params.min_payload_bytes;
-    return round_up(size_bytes > least ? size_bytes : least, heap->params.granule_bytes);
+    const uint64_t wanted = size_bytes > least ? size_bytes : least;
+    /* A division costs as much as the rest of an alloc. */
+    if (heap->granule_mask) {
+        return (wanted + heap->granule_mask) & ~heap->granule_mask;
+    }
+    return round_up(wanted, heap->params.granule_bytes);
 }
 
 static uint64_t least(const ax_codeheap *heap)
@@ -43,11 +44,6 @@ static void nothing(ax_codeheap *heap, uint32_t block)
     (void)block;
 }
 
-static int is_free(const ax_codeheap *heap, uint32_t block)
-{
-    return block != AX_NO_BLOCK && heap->blocks[block].is_free;
-}
-
 /* A free block that is too small is on none. */
 static void leave_list(ax_codeheap *heap, uint32_t block)
 {
@@ -60,14 +56,20 @@ static void leave_list(ax_codeheap *heap, uint32_t block)
 static uint32_t join_both(ax_codeheap *heap, uint32_t block)
 {
     const uint32_t higher = heap->blocks[block].higher;
-    if (is_free(heap, higher)) {
+    if (ax_code_is_free(heap, higher)) {
         leave_list(heap, higher);
         ax_code_join(heap, block);
+        if (heap->cursor == higher) {
+            heap->cursor = block;
+        }
     }
     const uint32_t lower = heap->blocks[block].lower;
-    if (is_free(heap, lower)) {
+    if (ax_code_is_free(heap, lower)) {
         leave_list(heap, lower);
         ax_code_join(heap, lower);
+        if (heap->cursor == block) {
+            heap->cursor = lower;
+        }
         block = lower;
     }
     return block;
@@ -415,33 +417,26 @@ static void give_nothing(ax_codeheap *heap, uint32_t block)
     (void)block;
 }
 
-/* --- segregated: bins by size, eight to a doubling, and a map of those that hold something.
- * Constant time, whatever the heap looks like (two-level segregated fit). The largest rest of a cut
- * is in no bin: it is the victim, which the next allocs are cut from where no bin has a closer fit,
- * and which frees beside it widen. Neither touches a list then, whatever its size becomes.
- * --------------------------------------- */
+/* --- segregated: constant time, whatever the heap looks like. The bins, the victim and the latest
+ * are explained in codepolicy.h, where most of an alloc and of a free is
+ * --------------------------------------------------------------------------------------------- */
 
-#define SIZE_BINS 256     /* a chunk has at most 2^32 bytes */
-#define VICTIM WILDERNESS /* the bin of the victim alone: the search for a size does not see it */
-
-static uint32_t top_bit(uint64_t n)
-{
-    return 63 - (uint32_t)__builtin_clzll(n);
-}
-
-/* The bin whose blocks have at least the size that its number says. */
-static uint32_t bin_of(uint64_t payload)
-{
-    if (payload < 8) {
-        return (uint32_t)payload;
-    }
-    const uint32_t top = top_bit(payload);
-    return (top - 2) * 8 + ((uint32_t)(payload >> (top - 3)) & 7);
-}
+#define VICTIM AX_CODE_VICTIM
+#define LATEST AX_CODE_LATEST
 
 static void put_in_bin(ax_codeheap *heap, uint32_t block)
 {
-    ax_code_push(heap, bin_of(ax_block_payload(heap, block)), block);
+    ax_code_push(heap, ax_code_bin_of(ax_block_payload(heap, block)), block);
+}
+
+static inline void settle_latest(ax_codeheap *heap)
+{
+    const uint32_t latest = heap->bin_head[LATEST];
+    if (latest != AX_NO_BLOCK) {
+        heap->bin_head[LATEST] = AX_NO_BLOCK; /* it is alone there */
+        heap->bin_map[LATEST / 64] &= ~(UINT64_C(1) << (LATEST % 64));
+        put_in_bin(heap, latest);
+    }
 }
 
 /* Lists the rest of a cut, or what a new chunk is, where no part of it was on a list. */
@@ -459,32 +454,15 @@ static void put_rest(ax_codeheap *heap, uint32_t block)
     }
 }
 
-/* The first bin of which any block holds `wanted` bytes, or SIZE_BINS. */
-static inline uint32_t find_bin(const ax_codeheap *heap, uint64_t wanted)
-{
-    const uint64_t *map = heap->bin_map;
-    if ((map[0] | map[1] | map[2] | map[3]) == 0) {
-        return SIZE_BINS;
-    }
-    /* Up to the next bin's lower edge. */
-    const uint64_t edge = wanted < 8 ? wanted : wanted + (UINT64_C(1) << (top_bit(wanted) - 3)) - 1;
-    const uint32_t bin = bin_of(edge);
-    uint32_t at = bin / 64;
-    uint64_t word = map[at] & (~UINT64_C(0) << (bin % 64));
-    while (word == 0 && ++at < SIZE_BINS / 64) {
-        word = map[at];
-    }
-    return word ? at * 64 + (uint32_t)__builtin_ctzll(word) : SIZE_BINS;
-}
-
 static int alloc_segregated(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
     const uint64_t wanted = rounded(heap, size_bytes);
-    const uint32_t bin = find_bin(heap, wanted);
+    settle_latest(heap);
+    const uint32_t bin = ax_code_find_bin(heap, wanted);
     uint32_t found = heap->bin_head[VICTIM];
     const uint64_t largest = found == AX_NO_BLOCK ? 0 : ax_block_payload(heap, found);
-    if (largest < wanted || (bin < SIZE_BINS && bin < bin_of(largest))) {
-        if (bin == SIZE_BINS) {
+    if (largest < wanted || (bin < AX_CODE_SIZE_BINS && bin < ax_code_bin_of(largest))) {
+        if (bin == AX_CODE_SIZE_BINS) {
             return AX_CODE_AGAIN;
         }
         found = heap->bin_head[bin];
@@ -493,13 +471,11 @@ static int alloc_segregated(ax_codeheap *heap, uint64_t size_bytes, uint32_t *bl
     if (status != AX_OK) {
         return status;
     }
-    const ax_code_params *p = &heap->params;
-    const uint64_t rest =
-        p->min_rest_bytes > p->granule_bytes ? p->min_rest_bytes : p->granule_bytes;
-    const uint64_t at = heap->blocks[found].start + p->header_bytes + wanted;
-    if (ax_block_payload(heap, found) < wanted + p->header_bytes + rest) {
+    const ax_block *b = &heap->blocks[found];
+    const uint64_t at = b->start + heap->params.header_bytes + wanted;
+    if (b->end - b->start < wanted + heap->least_rest) {
         ax_code_unlink(heap, found);
-    } else if (heap->blocks[found].bin == VICTIM) {
+    } else if (b->bin == VICTIM) {
         *block = ax_code_cut_and_use(heap, found, at, size_bytes);
         return AX_OK;
     } else {
@@ -511,37 +487,40 @@ static int alloc_segregated(ax_codeheap *heap, uint64_t size_bytes, uint32_t *bl
     return AX_OK;
 }
 
-static int is_victim(const ax_codeheap *heap, uint32_t block)
-{
-    return heap->bin_head[VICTIM] == block;
-}
-
+/* The victim stays what it is, whichever side it is on; the latest is such a block again. */
 static void give_segregated(ax_codeheap *heap, uint32_t block)
 {
+    const uint32_t victim = heap->bin_head[VICTIM];
     const uint32_t lower = heap->blocks[block].lower;
     const uint32_t higher = heap->blocks[block].higher;
-    if (is_free(heap, higher)) {
-        if (is_victim(heap, higher)) {
-            (void)ax_code_join_into_higher(heap, block);
-            if (is_free(heap, lower)) {
+    int to_victim = 0;
+    if (ax_code_is_free(heap, higher)) {
+        to_victim = higher == victim;
+        if (to_victim) {
+            block = ax_code_join_into_higher(heap, block);
+        } else {
+            leave_list(heap, higher);
+            ax_code_join(heap, block);
+        }
+    }
+    if (ax_code_is_free(heap, lower)) {
+        if (to_victim) {
+            leave_list(heap, lower);
+            block = ax_code_join_into_higher(heap, lower);
+        } else {
+            to_victim = lower == victim;
+            ax_code_join(heap, lower);
+            if (!to_victim) {
                 leave_list(heap, lower);
-                (void)ax_code_join_into_higher(heap, lower);
             }
-            return;
+            block = lower;
         }
-        leave_list(heap, higher);
-        ax_code_join(heap, block);
     }
-    if (is_free(heap, lower)) {
-        ax_code_join(heap, lower);
-        if (is_victim(heap, lower)) {
-            return;
+    if (!to_victim) {
+        settle_latest(heap);
+        if (ax_block_payload(heap, block) >= least(heap)) {
+            ax_code_push(heap, LATEST, block);
         }
-        leave_list(heap, lower);
-        block = lower;
-    }
-    if (ax_block_payload(heap, block) >= least(heap)) {
-        put_in_bin(heap, block);
     }
 }
 
@@ -555,7 +534,7 @@ static uint64_t room_of_chunk(const ax_codeheap *heap)
 
 static uint64_t largest_bucket(const ax_codeheap *heap)
 {
-    return UINT64_C(1) << top_bit(room_of_chunk(heap));
+    return UINT64_C(1) << ax_code_top_bit(room_of_chunk(heap));
 }
 
 uint64_t ax_code_rounded(const ax_codeheap *heap, uint64_t size_bytes)

@@ -652,7 +652,6 @@ static void test_check(void)
     SEEN(f.heap.chunks[1].below, AX_NO_CHUNK, "chunks that touch");
     SEEN(f.heap.chunks[1].base, chunk->base, "tile");
     SEEN(f.heap.by_address[0], f.heap.by_address[1], "chunks that touch");
-    SEEN(f.heap.used_bytes, 1, "bytes of used blocks");
     SEEN(f.heap.empty_bytes, 1, "bytes of empty chunks");
     SEEN(f.heap.empty_chunks, 1, "number of empty chunks");
     SEEN(f.heap.newest, AX_NO_CHUNK, "chunks by age");

@@ -89,6 +89,10 @@ def code_parameters(
         "keep_operations": draw(st.sampled_from((0, 1, 5))),
         "keep_chunks": draw(st.sampled_from((math.inf, 0, 1, 2))),
     }
+    if policy not in HISTORICAL and draw(st.booleans()):
+        # Nothing but cutting and joining, for which the core has ways of its own.
+        params |= {"header_bytes": 0, "reach_bytes": 0, "keep_operations": 0}
+        params |= {"keep_bytes": math.inf, "keep_chunks": math.inf}
     if policy in HISTORICAL:
         params["min_hole"] = draw(st.sampled_from(MIN_HOLES[2:] if sound else MIN_HOLES))
         params["byte_limit"] = limit
