@@ -26,7 +26,7 @@ void ax_code_params_default(ax_code_params *params)
         .reach_bytes = 0,
         .keep_bytes = UINT64_MAX,
         .keep_operations = 0,
-        .keep_chunks = UINT64_MAX,
+        .keep_chunks = AX_CODE_OWN_CHUNKS,
     };
 }
 
@@ -94,6 +94,9 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
         given.granule_bytes == AX_CODE_OWN ? policy->granule_bytes : given.granule_bytes;
     given.min_rest_bytes =
         given.min_rest_bytes == AX_CODE_OWN ? policy->min_rest_bytes : given.min_rest_bytes;
+    if (given.keep_chunks == AX_CODE_OWN_CHUNKS) {
+        given.keep_chunks = policy->keeps_one_chunk ? 1 : UINT64_MAX;
+    }
     int status = check_params(&given, policy, detail);
     if (status != AX_OK) {
         return status;
@@ -108,12 +111,16 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
     heap->params = given;
     const uint64_t granule = given.granule_bytes;
     heap->granule_mask = granule & (granule - 1) ? 0 : granule - 1;
-    heap->least_rest = 2 * (uint64_t)given.header_bytes +
-                       (given.min_rest_bytes > granule ? given.min_rest_bytes : granule);
-    heap->quick = !given.header_bytes && (granule == 1 || heap->granule_mask) &&
-                  !given.reach_bytes && !given.keep_operations && given.keep_bytes == UINT64_MAX &&
+    /* A rest that may not be listed is none. */
+    const uint64_t rest =
+        given.min_rest_bytes + (policy->whole_granules ? 0 : (uint64_t)given.header_bytes);
+    heap->least_rest = given.header_bytes + granule > rest ? given.header_bytes + granule : rest;
+    heap->quick = !policy->own_pages && !given.header_bytes &&
+                  (granule == 1 || heap->granule_mask) && !given.reach_bytes &&
+                  !given.keep_operations && given.keep_bytes == UINT64_MAX &&
                   given.keep_chunks == UINT64_MAX;
-    heap->free_record = heap->newest = heap->cursor = AX_NO_BLOCK;
+    heap->free_record = heap->cursor = AX_NO_BLOCK;
+    heap->newest = heap->oldest = AX_NO_CHUNK;
     heap->free_chunk_record = heap->leaving = AX_NO_CHUNK;
     for (uint32_t i = 0; i < AX_CODE_BINS; i++) {
         heap->bin_head[i] = AX_NO_BLOCK;
@@ -129,8 +136,25 @@ int ax_code_more_records(ax_codeheap *heap, uint32_t n)
     if (heap->blocks_used > AX_NO_BLOCK - 1 - n) {
         return AX_ERR_OVERFLOW;
     }
-    return ax_grow_array(heap->books, &heap->blocks, &heap->blocks_room,
-                         (size_t)heap->blocks_used + n, sizeof(ax_block));
+    int status = ax_grow_array(heap->books, &heap->blocks, &heap->blocks_room,
+                               (size_t)heap->blocks_used + n, sizeof(ax_block));
+    if (status == AX_OK && heap->policy->indexed) {
+        /* A free may need a place for any of them, and must not fail. */
+        status = ax_grow_array(heap->books, &heap->index_start, &heap->index_start_room,
+                               heap->blocks_room, sizeof *heap->index_start);
+        if (status == AX_OK) {
+            status = ax_grow_array(heap->books, &heap->index_payload, &heap->index_payload_room,
+                                   heap->blocks_room, sizeof *heap->index_payload);
+        }
+        if (status == AX_OK) {
+            status = ax_grow_array(heap->books, &heap->index_block, &heap->index_block_room,
+                                   heap->blocks_room, sizeof *heap->index_block);
+        }
+    }
+    if (status == AX_OK) {
+        heap->records_room = heap->blocks_room;
+    }
+    return status;
 }
 
 uint32_t ax_code_unlink_walking(ax_codeheap *heap, uint32_t block)
@@ -287,13 +311,18 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
         .bytes = bytes,
         .pages = bytes / heap->params.page_bytes,
         .empty_since = ax_code_operations(heap) + 1,
+        .bound = UINT64_MAX,
+        .blocks = 1,
         .first = block,
+        .last = block,
         .older = heap->newest,
         .younger = AX_NO_CHUNK,
         .alive = 1,
     };
     if (heap->newest != AX_NO_CHUNK) {
         heap->chunks[heap->newest].younger = index;
+    } else {
+        heap->oldest = index;
     }
     heap->newest = index;
     uint32_t place = place_of(heap, base);
@@ -364,7 +393,7 @@ static void take_out(ax_codeheap *heap, uint32_t index, int all)
     ax_code_chunk *chunk = &heap->chunks[index];
     for (uint32_t i = chunk->first; i != AX_NO_BLOCK;) {
         uint32_t higher = heap->blocks[i].higher;
-        if (heap->blocks[i].listed && all) {
+        if (heap->blocks[i].listed && all && !heap->policy->sized) {
             ax_code_unlink(heap, i);
         } else if (heap->blocks[i].listed) {
             heap->policy->unlist(heap, i);
@@ -390,6 +419,8 @@ static void take_out(ax_codeheap *heap, uint32_t index, int all)
     }
     if (chunk->older != AX_NO_CHUNK) {
         heap->chunks[chunk->older].younger = chunk->younger;
+    } else {
+        heap->oldest = chunk->younger;
     }
     heap->mapped_bytes -= chunk->bytes;
     heap->empty_bytes -= chunk->bytes;
@@ -447,6 +478,12 @@ void ax_codeheap_release(ax_codeheap *heap)
     heap->seam->fail_at = 0;
     (void)ax_codeheap_reset(heap);
     ax_grow_free(heap->books, &heap->blocks, &heap->blocks_room, sizeof(ax_block));
+    ax_grow_free(heap->books, &heap->index_start, &heap->index_start_room,
+                 sizeof *heap->index_start);
+    ax_grow_free(heap->books, &heap->index_payload, &heap->index_payload_room,
+                 sizeof *heap->index_payload);
+    ax_grow_free(heap->books, &heap->index_block, &heap->index_block_room,
+                 sizeof *heap->index_block);
     ax_grow_free(heap->books, &heap->chunks, &heap->chunks_room, sizeof(ax_code_chunk));
     ax_grow_free(heap->books, &heap->by_address, &heap->by_address_room, sizeof(uint32_t));
     memset(heap, 0, sizeof *heap);
@@ -485,6 +522,7 @@ static void give_empty_back(ax_codeheap *heap)
 {
     const ax_code_params *p = &heap->params;
     uint64_t empty[AX_CODE_POOLS] = {0};
+    heap->own_pages_empty = 0;
     (void)drop_leaving(heap);
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK; i = heap->chunks[i].older) {
         empty[heap->chunks[i].pool] += heap->chunks[i].used_blocks == 0;
@@ -493,12 +531,16 @@ static void give_empty_back(ax_codeheap *heap)
         const ax_code_chunk *chunk = &heap->chunks[i];
         const uint32_t older = chunk->older;
         const uint32_t pool = chunk->pool;
+        const int own = heap->policy->own_pages && chunk->bytes > p->chunk_bytes;
         const int old = p->keep_operations &&
                         ax_code_operations(heap) - chunk->empty_since >= p->keep_operations;
         if (chunk->used_blocks == 0 &&
-            (heap->empty_bytes > p->keep_bytes || empty[pool] > p->keep_chunks || old) &&
-            drop_chunk(heap, i, 0) == AX_OK) {
-            empty[pool]--;
+            (heap->empty_bytes > p->keep_bytes || empty[pool] > p->keep_chunks || old || own)) {
+            if (drop_chunk(heap, i, 0) == AX_OK) {
+                empty[pool]--;
+            } else {
+                heap->own_pages_empty |= own;
+            }
         }
         i = older;
     }
@@ -507,7 +549,8 @@ static void give_empty_back(ax_codeheap *heap)
 /* The same, if there are any. */
 static void retain(ax_codeheap *heap)
 {
-    if (heap->leaving != AX_NO_CHUNK || heap->empty_bytes > heap->params.keep_bytes ||
+    if (heap->leaving != AX_NO_CHUNK || heap->own_pages_empty ||
+        heap->empty_bytes > heap->params.keep_bytes ||
         heap->empty_chunks > heap->params.keep_chunks ||
         (heap->params.keep_operations && heap->empty_bytes)) {
         give_empty_back(heap);

@@ -26,6 +26,7 @@
 #define AX_NO_BLOCK UINT32_MAX
 #define AX_NO_CHUNK UINT32_MAX
 #define AX_CODE_OWN UINT32_MAX /* a parameter: what the policy's design has */
+#define AX_CODE_OWN_CHUNKS (UINT64_MAX - 1)
 
 enum ax_code_policy_id {
     AX_CODE_SCAN,            /* V1 of the bug's history */
@@ -73,8 +74,10 @@ typedef struct ax_code_params {
     uint64_t reach_bytes;    /* of a jump; 0: no limit */
     uint64_t keep_bytes;     /* empty chunks kept, together; UINT64_MAX: all */
     uint64_t
-        keep_operations;  /* give an empty chunk back after so many operations; 0: never by age */
-    uint64_t keep_chunks; /* empty chunks kept (bitmap: of each pool); UINT64_MAX: all */
+        keep_operations; /* give an empty chunk back after so many operations; 0: never by age */
+    /* Empty chunks kept (bitmap: of each pool); UINT64_MAX: all; AX_CODE_OWN_CHUNKS: the
+     * design's number */
+    uint64_t keep_chunks;
 } ax_code_params;
 
 typedef struct ax_block {
@@ -102,7 +105,11 @@ typedef struct ax_code_chunk {
     uint64_t pages;
     uint64_t alias; /* wx dual: the second mapping, the one that is written through */
     uint64_t empty_since;
-    uint32_t first;
+    /* Designs that search chunks block by block (scan, bitmap, pack): no free block has more
+     * payload than this. Raised by a free, put right by a search that has found nothing. */
+    uint64_t bound;
+    uint32_t blocks; /* of the same designs: how many there are */
+    uint32_t first, last;
     uint32_t used_blocks;
     uint32_t older, younger; /* heapblocks: newest first */
     uint32_t below, above;   /* the chunks that touch it */
@@ -140,10 +147,16 @@ typedef struct ax_codeheap {
     ax_code_chunk *chunks;
     uint32_t *by_address; /* chunks in the order of their base */
     size_t blocks_room, chunks_room, by_address_room;
+    size_t records_room; /* blocks for which there is room here and in the index below */
+    /* best_fit: the listed blocks in the order of their addresses. */
+    uint64_t *index_start;
+    uint32_t *index_payload, *index_block;
+    size_t index_start_room, index_payload_room, index_block_room;
+    uint32_t index_count;
     uint32_t blocks_used, free_record;
     uint32_t chunks_used, free_chunk_record;
     uint32_t chunks_alive;
-    uint32_t newest;
+    uint32_t newest, oldest;
     uint32_t leaving; /* chunks whose first mapping is gone and whose second the system kept */
     uint32_t cursor;  /* bitmap: where the last search ended */
     uint32_t bin_head[AX_CODE_BINS];
@@ -157,9 +170,10 @@ typedef struct ax_codeheap {
     uint64_t vmas;
     /* What does not change, worked out once. */
     uint64_t granule_mask; /* granule_bytes - 1, or 0 if that is not a power of two */
-    uint64_t least_rest; /* of a cut: min_rest_bytes or a granule, and the headers of both pieces */
-    int quick;           /* an alloc and a free may be all in codepolicy.h */
-    int in_band;         /* headers are written into the chunks (codeheader.h) */
+    uint64_t least_rest;   /* of a cut, header and all */
+    int quick;             /* an alloc and a free may be all in codepolicy.h */
+    int own_pages_empty;   /* pack: a chunk of one method is empty */
+    int in_band;           /* headers are written into the chunks (codeheader.h) */
     ax_code_params params;
     ax_code_counters counters;
 } ax_codeheap;
@@ -211,6 +225,11 @@ int ax_codeheap_is_dead(const ax_codeheap *heap, uint32_t block);
 
 /* The properties of the specification that hold at every moment, named when broken. */
 int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail);
+
+static inline uint64_t ax_block_bytes(const ax_codeheap *heap, uint32_t block)
+{
+    return heap->blocks[block].end - heap->blocks[block].start;
+}
 
 static inline uint64_t ax_block_payload(const ax_codeheap *heap, uint32_t block)
 {

@@ -27,6 +27,12 @@ typedef struct ax_code_policy {
     int never_joins; /* free neighbours stay apart */
     enum ax_listing listing;
     uint32_t header_bytes, granule_bytes, min_rest_bytes; /* of the design */
+    int keeps_one_chunk; /* of those that are empty (in each pool), if keep_chunks does not say */
+    int own_pages;       /* what is larger than a chunk is alone in its own, which is never kept */
+    int indexed;         /* keeps its list by address, and an index of it */
+    int whole_granules;  /* granules and min_rest_bytes are those of blocks with their header */
+    /* Payload of the block for a request; NULL: granules, and min_payload_bytes at least. */
+    uint64_t (*rounded)(const ax_codeheap *heap, uint64_t size_bytes);
     /* Payload below which a free block is not listed. */
     uint64_t (*least)(const ax_codeheap *heap);
     /* Of a new chunk for a request; NULL: what the parameter says. */
@@ -64,7 +70,7 @@ int ax_code_more_records(ax_codeheap *heap, uint32_t n);
 /* Room for n more records, so that the cuts after it cannot fail. */
 static inline int ax_code_reserve(ax_codeheap *heap, uint32_t n)
 {
-    return heap->blocks_room - heap->blocks_used >= n ? AX_OK : ax_code_more_records(heap, n);
+    return heap->records_room - heap->blocks_used >= n ? AX_OK : ax_code_more_records(heap, n);
 }
 
 /* The chunk is writable after it. */
@@ -120,9 +126,13 @@ static inline uint32_t ax_code_cut(ax_codeheap *heap, uint32_t block, uint64_t a
     ax_block *b = &heap->blocks[block];
     const uint32_t above = b->higher;
     const uint32_t high = ax_code_new_record(heap, at, b->end, b->chunk, block, above, 0);
+    ax_code_chunk *chunk = &heap->chunks[b->chunk];
     if (above != AX_NO_BLOCK) {
         heap->blocks[above].lower = high;
+    } else {
+        chunk->last = high;
     }
+    chunk->blocks++;
     b->higher = high;
     b->end = at;
     heap->counters.splits++;
@@ -202,6 +212,8 @@ static inline void ax_code_join_bare(ax_codeheap *heap, uint32_t block)
     b->higher = g->higher;
     if (b->higher != AX_NO_BLOCK) {
         heap->blocks[b->higher].lower = block;
+    } else {
+        heap->chunks[b->chunk].last = block;
     }
     ax_code_drop_record(heap, gone);
     heap->counters.coalesces++;
@@ -210,6 +222,7 @@ static inline void ax_code_join_bare(ax_codeheap *heap, uint32_t block)
 static inline void ax_code_join(ax_codeheap *heap, uint32_t block)
 {
     ax_code_join_bare(heap, block);
+    heap->chunks[heap->blocks[block].chunk].blocks--;
     if (heap->in_band) {
         ax_codeheader_write(heap, block);
         ax_codeheader_write_above(heap, block);
@@ -281,6 +294,14 @@ static inline void ax_code_note_header_write(ax_codeheap *heap, uint32_t block)
     if (heap->params.header_bytes && !heap->in_band) {
         heap->counters.unmarked_header_writes += heap->chunks[heap->blocks[block].chunk].exec;
     }
+}
+
+/* A block has become free, or larger. */
+static inline void ax_code_raise_bound(ax_codeheap *heap, uint32_t block)
+{
+    ax_code_chunk *chunk = &heap->chunks[heap->blocks[block].chunk];
+    const uint64_t payload = ax_block_payload(heap, block);
+    chunk->bound = payload > chunk->bound ? payload : chunk->bound;
 }
 
 /* A list of free blocks: newest first. */

@@ -93,6 +93,8 @@ def code_parameters(
         # Nothing but cutting and joining, for which the core has ways of its own.
         params |= {"header_bytes": 0, "reach_bytes": 0, "keep_operations": 0}
         params |= {"keep_bytes": math.inf, "keep_chunks": math.inf}
+    if draw(st.booleans()):
+        del params["keep_chunks"]  # the design's own
     if policy in HISTORICAL:
         params["min_hole"] = draw(st.sampled_from(MIN_HOLES[2:] if sound else MIN_HOLES))
         params["byte_limit"] = limit
