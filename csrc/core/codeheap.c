@@ -5,6 +5,9 @@
 #include "codeheader.h"
 #include "codepolicy.h"
 
+/* From here on records are far more pages than a TLB holds, and a free that comes by five of them
+ * waits for pages more than for memory. */
+#define LARGE_RECORDS (UINT64_C(4) << 20)
 #define LARGEST_CHUNK AX_CODE_LARGEST_CHUNK
 
 void ax_code_params_default(ax_code_params *params)
@@ -122,6 +125,7 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
     heap->free_record = heap->cursor = AX_NO_BLOCK;
     heap->newest = heap->oldest = AX_NO_CHUNK;
     heap->free_chunk_record = heap->leaving = AX_NO_CHUNK;
+    heap->least_binned = UINT64_MAX;
     for (uint32_t i = 0; i < AX_CODE_BINS; i++) {
         heap->bin_head[i] = AX_NO_BLOCK;
     }
@@ -138,6 +142,10 @@ int ax_code_more_records(ax_codeheap *heap, uint32_t n)
     }
     int status = ax_grow_array(heap->books, &heap->blocks, &heap->blocks_room,
                                (size_t)heap->blocks_used + n, sizeof(ax_block));
+    const size_t bytes = heap->blocks_room * sizeof(ax_block);
+    if (status == AX_OK && bytes >= LARGE_RECORDS) {
+        ax_seam_prefer_huge(heap->books, (uint64_t)(uintptr_t)heap->blocks, bytes);
+    }
     if (status == AX_OK && heap->policy->indexed) {
         /* A free may need a place for any of them, and must not fail. */
         status = ax_grow_array(heap->books, &heap->index_start, &heap->index_start_room,

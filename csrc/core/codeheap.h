@@ -90,7 +90,7 @@ typedef struct ax_block {
     uint32_t bin;
     uint8_t is_free;
     uint8_t listed;
-    uint8_t alive;       /* 0: the record is unused */
+    uint8_t alive;       /* 0: the record is unused; is_free is 1 then */
     uint8_t sealed;      /* livecode: used, and not to be written to */
     uint8_t header_due;  /* in band: to be written when the chunk is writable again */
     uint32_t generation; /* how often the record became a used block */
@@ -161,6 +161,7 @@ typedef struct ax_codeheap {
     uint32_t cursor;  /* bitmap: where the last search ended */
     uint32_t bin_head[AX_CODE_BINS];
     uint64_t bin_map[AX_CODE_BINS / 64];
+    uint64_t least_binned; /* segregated: no block in a bin of sizes has less payload */
     uint64_t code_bytes;   /* of used blocks */
     uint64_t mapped_bytes; /* of memory: a second mapping of it does not count */
     uint64_t mapped_bytes_peak;

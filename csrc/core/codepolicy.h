@@ -114,6 +114,7 @@ static inline uint32_t ax_code_new_record(ax_codeheap *heap, uint64_t start, uin
 
 static inline void ax_code_drop_record(ax_codeheap *heap, uint32_t block)
 {
+    heap->blocks[block].is_free = 1;
     heap->blocks[block].alive = 0;
     heap->blocks[block].next = heap->free_record;
     heap->free_record = block;
@@ -383,9 +384,6 @@ static inline uint32_t ax_code_bin_of(uint64_t payload)
 static inline uint32_t ax_code_find_bin(const ax_codeheap *heap, uint64_t wanted)
 {
     const uint64_t *map = heap->bin_map;
-    if ((map[0] | map[1] | map[2] | map[3]) == 0) {
-        return AX_CODE_SIZE_BINS;
-    }
     /* The first one whose lower edge is not below `wanted`. */
     const uint32_t bin = ax_code_bin_of(wanted - 1) + 1;
     uint32_t at = bin / 64;
@@ -399,6 +397,9 @@ static inline uint32_t ax_code_find_bin(const ax_codeheap *heap, uint64_t wanted
 /* Whether a bin has a closer fit than a block of `largest` bytes. */
 static inline int ax_code_closer(const ax_codeheap *heap, uint64_t wanted, uint64_t largest)
 {
+    if (largest <= heap->least_binned) {
+        return 0;
+    }
     const uint32_t bin = ax_code_find_bin(heap, wanted);
     return bin < AX_CODE_SIZE_BINS && bin < ax_code_bin_of(largest);
 }

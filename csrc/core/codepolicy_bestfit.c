@@ -1,10 +1,11 @@
 /* best fit: HotSpot. Blocks are whole segments, header and all, and at least the smallest block;
- * free ones stand on a list in the order of their addresses, which is searched for the smallest that
- * is large enough. An exact fit ends the search; rests too small to be a block stay with the block.
+ * free ones stand on a list in the order of their addresses, which is searched for the smallest
+ * that is large enough. An exact fit ends the search; rests too small to be a block stay with the
+ * block.
  *
  * What the design does is walk the list, and list_scan_steps counts the blocks that it would come
- * by. This keeps the addresses and payloads of the same list in arrays, too, and so searches a cache
- * line where the list is a miss for every block.
+ * by. This keeps the addresses and payloads of the same list in arrays, too, and so searches a
+ * cache line where the list is a miss for every block.
  */
 #include <string.h>
 
@@ -24,8 +25,7 @@ uint64_t ax_code_segments(const ax_codeheap *heap, uint64_t size_bytes)
 uint64_t ax_code_largest_segments(const ax_codeheap *heap)
 {
     const ax_code_params *p = &heap->params;
-    const uint64_t bytes =
-        (p->chunk_bytes - p->header_bytes) / p->granule_bytes * p->granule_bytes;
+    const uint64_t bytes = (p->chunk_bytes - p->header_bytes) / p->granule_bytes * p->granule_bytes;
     return bytes > p->header_bytes ? bytes - p->header_bytes : 1;
 }
 
@@ -39,7 +39,8 @@ static uint32_t short_payload(const ax_codeheap *heap, uint32_t block)
     return payload < UINT32_MAX ? (uint32_t)payload : UINT32_MAX;
 }
 
-/* How many listed blocks start below an address. Nothing to be predicted: both ways are computed. */
+/* How many listed blocks start below an address. Nothing to be predicted: both ways are computed.
+ */
 static uint32_t rank_of(const ax_codeheap *heap, uint64_t start)
 {
     const uint64_t *at = heap->index_start;

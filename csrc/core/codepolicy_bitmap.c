@@ -1,5 +1,5 @@
-/* Designs that keep no list of free blocks, and search chunk by chunk in a map of granules. What the
- * map says, the records say: list_scan_steps counts the blocks that a search comes by.
+/* Designs that keep no list of free blocks, and search chunk by chunk in a map of granules. What
+ * the map says, the records say: list_scan_steps counts the blocks that a search comes by.
  */
 #include "codepolicy_sized.h"
 
@@ -59,8 +59,8 @@ void ax_code_give_unlisted(ax_codeheap *heap, uint32_t block)
     }
 }
 
-/* --- bitmap: asmjit. The search goes on where the last one ended, in chunks of the size's pool, and
- * passes those of which it is known that they have no such room; chunks grow
+/* --- bitmap: asmjit. The search goes on where the last one ended, in chunks of the size's pool,
+ * and passes those of which it is known that they have no such room; chunks grow
  * ---------------------------------------------------------------------------------- */
 
 #define LARGEST_BASE (UINT64_C(64) << 20)
@@ -127,8 +127,8 @@ int ax_code_alloc_bitmap(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block
 }
 
 /* --- pack: Linux's bpf_prog_pack. Chunks of one size, oldest first, from the low end; what is
- * larger than a pack has pages of its own. The original looks into every pack; what is known to have
- * no such room is passed here in one, but its blocks are counted
+ * larger than a pack has pages of its own. The original looks into every pack; what is known to
+ * have no such room is passed here in one, but its blocks are counted
  * ------------------------------------------------------------------- */
 
 int ax_code_alloc_pack(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)

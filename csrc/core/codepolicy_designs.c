@@ -150,7 +150,21 @@ static void give_nothing(ax_codeheap *heap, uint32_t block)
 
 static void put_in_bin(ax_codeheap *heap, uint32_t block)
 {
-    ax_code_push(heap, ax_code_bin_of(ax_block_payload(heap, block)), block);
+    const uint64_t payload = ax_block_payload(heap, block);
+    heap->least_binned = payload < heap->least_binned ? payload : heap->least_binned;
+    ax_code_push(heap, ax_code_bin_of(payload), block);
+}
+
+/* The lower edge of the lowest bin that holds something. */
+static inline uint64_t least_of_bins(const ax_codeheap *heap)
+{
+    for (uint32_t at = 0; at < AX_CODE_SIZE_BINS / 64; at++) {
+        if (heap->bin_map[at]) {
+            const uint32_t bin = at * 64 + (uint32_t)__builtin_ctzll(heap->bin_map[at]);
+            return bin < 8 ? bin : (UINT64_C(8) + bin % 8) << (bin / 8 - 1);
+        }
+    }
+    return UINT64_MAX;
 }
 
 static inline void settle_latest(ax_codeheap *heap)
@@ -182,6 +196,7 @@ static int alloc_segregated(ax_codeheap *heap, uint64_t size_bytes, uint32_t *bl
 {
     const uint64_t wanted = rounded(heap, size_bytes);
     settle_latest(heap);
+    heap->least_binned = least_of_bins(heap);
     const uint32_t bin = ax_code_find_bin(heap, wanted);
     uint32_t found = heap->bin_head[VICTIM];
     const uint64_t largest = found == AX_NO_BLOCK ? 0 : ax_block_payload(heap, found);

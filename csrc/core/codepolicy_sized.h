@@ -80,7 +80,8 @@ static inline int prepare(ax_codeheap *heap, uint32_t found)
 
 /* Whether a rest of at least `rest` bytes of payload stays when `wanted` are cut off. A rest that
  * may not be listed is none. */
-static inline int worth_cutting(const ax_codeheap *heap, uint32_t found, uint64_t wanted, uint64_t rest)
+static inline int worth_cutting(const ax_codeheap *heap, uint32_t found, uint64_t wanted,
+                                uint64_t rest)
 {
     const uint64_t listed = heap->policy->least(heap);
     rest = rest > listed ? rest : listed;
@@ -106,7 +107,7 @@ static inline void unlist(ax_codeheap *heap, uint32_t block)
 
 /* Cuts the high end off a listed block, or takes all of it. */
 static inline int use_high(ax_codeheap *heap, uint32_t found, uint64_t wanted, uint64_t size_bytes,
-                    uint32_t *block)
+                           uint32_t *block)
 {
     int status = prepare(heap, found);
     if (status != AX_OK) {

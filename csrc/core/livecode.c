@@ -91,7 +91,8 @@ static inline int is_live(const ax_livecode *live, ax_code_handle handle)
         return 0;
     }
     const ax_block *b = &live->heap.blocks[handle.block];
-    return b->generation == handle.generation && b->alive && !b->is_free &&
+    /* A record that is unused is free as well. */
+    return b->generation == handle.generation && !b->is_free &&
            ax_block_address(&live->heap, handle.block) == handle.address;
 }
 
