@@ -640,7 +640,7 @@ class CodeHeap:
                 return block
         return None
 
-    def find_bitmap(self, wanted: int) -> Block | None:
+    def search_bitmap(self, wanted: int) -> Block | None:
         """From where the last search ended, then in the chunks of the size's pool, newest first.
 
         Chunks that are known to have no such room are passed.
@@ -658,9 +658,14 @@ class CodeHeap:
                 if found is None:
                     frees = [self.payload(block) for block in chunk.blocks if block.free]
                     chunk.bound = max(frees, default=0)
+        return found
+
+    def find_bitmap(self, wanted: int) -> Block | None:
+        """Take what the search finds from its low end; the next one goes on from there."""
+        found = self.search_bitmap(wanted)
         if found is not None:
             self.take_low(found, wanted, 0)
-            self.chunk_of(found).pool = pool
+            self.chunk_of(found).pool = self.pool_of(wanted)
             self.cursor = found
         return found
 

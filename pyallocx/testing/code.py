@@ -298,7 +298,9 @@ class CodeHeapMachine(RuleBasedStateMachine):
         except MemoryError:
             self.heap.fail_backing_call(0, books)
             after = self.heap.counters()
-            # The search was made, though in vain.
+            # The search was made, though in vain, and bitmap has learnt from it.
+            if twin.policy == "bitmap":
+                twin.search_bitmap(twin.rounded(size))
             twin.counters["list_scan_steps"] = after["list_scan_steps"]
             assert after | {"list_scan_steps": before[1]["list_scan_steps"]} == before[1]
             assert self.heap.blocks() == before[0]
