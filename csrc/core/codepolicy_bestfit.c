@@ -17,8 +17,9 @@ uint64_t ax_code_segments(const ax_codeheap *heap, uint64_t size_bytes)
 {
     const ax_code_params *p = &heap->params;
     const uint64_t payload = size_bytes > p->min_payload_bytes ? size_bytes : p->min_payload_bytes;
-    const uint64_t bytes = round_up(payload + p->header_bytes, p->granule_bytes);
-    return (bytes > p->min_rest_bytes ? bytes : p->min_rest_bytes) - p->header_bytes;
+    const uint64_t bytes = payload + p->header_bytes;
+    const uint64_t least_bytes = p->min_rest_bytes;
+    return round_up(bytes > least_bytes ? bytes : least_bytes, p->granule_bytes) - p->header_bytes;
 }
 
 /* Whole segments of a chunk, which has a terminator besides. */

@@ -577,8 +577,8 @@ class CodeHeap:
         """
         wanted = max(size, 1, self.least)
         if self.policy == "best_fit":
-            segments = -(-(wanted + self.header) // self.granule) * self.granule
-            return max(segments, self.min_rest) - self.header
+            wanted = max(wanted + self.header, self.min_rest)
+            return -(-wanted // self.granule) * self.granule - self.header
         return -(-wanted // self.granule) * self.granule
 
     @property
