@@ -1,6 +1,12 @@
 """What the documents say in numbers and names, held to the code."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from pyallocx import _core
 from pyallocx.arena import ArenaSystem
@@ -25,3 +31,58 @@ def test_the_ladder_is_as_written(repository):
         for ladder, written in zip(both, entries, strict=True):
             expected = ladder.get(size_bytes)
             assert written == ("-" if expected is None else f"{expected:,}")
+
+
+def without_times(text):
+    return re.sub(r"\(([a-z]+), [\d.e+-]+ m?s\)", r"(\1)", text)
+
+
+def shell_blocks(text):
+    """Return commands, and what the document says that they print."""
+    return re.findall(r"(?s)```sh\n([^`]*)\n```\n\n```(?:text|cpp)\n(.*?)\n```", text)
+
+
+@pytest.mark.parametrize(("file", "least"), [("README.md", 3), ("docs/sizeclasses.md", 1)])
+def test_commands_print_what_is_written(file, least, repository, tmp_path):
+    blocks = shell_blocks((repository / file).read_text())
+    assert len(blocks) >= least
+    programs = Path(sys.executable).parent
+    if not (programs / "pyallocx").exists():
+        pytest.skip("the command is not installed")
+    env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "COLUMNS": "100"}
+    for command, printed in blocks:
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+        )
+        assert without_times(done.stdout.rstrip("\n")) == without_times(printed)
+
+
+def test_the_options_of_exports_are_explained(repository):
+    from pyallocx.exports import FORMATS, export, flat, json, memcached, scudo, spans
+
+    text = (repository / "docs" / "sizeclasses.md").read_text()
+    section = text[text.index("## Export") : text.index("## The commands")]
+    for format in FORMATS:
+        assert f"| `{format}` |" in section
+    for option in (
+        *flat.OPTIONS,
+        *json.OPTIONS,
+        *memcached.OPTIONS,
+        *scudo.OPTIONS,
+        *spans.TCMALLOC_OPTIONS,
+        *spans.GO_OPTIONS,
+    ):
+        assert f"`{option}`" in section
+        assert f"``{option}``" in export.__doc__
+
+
+def test_the_flags_of_the_verbs_are_explained(repository):
+    from pyallocx.cli import SYSTEMS, _build_parser
+
+    text = (repository / "docs" / "sizeclasses.md").read_text()
+    section = text[text.index("## The commands") :]
+    verbs = _build_parser([], SYSTEMS)._subparsers._group_actions[0].choices
+    for verb in ("fit", "waste", "lookup-bench"):
+        for action in verbs[verb]._actions:
+            for flag in action.option_strings:
+                assert flag in ("-h", "--help") or f"`{flag}" in section, (verb, flag)
