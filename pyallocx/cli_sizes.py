@@ -76,7 +76,8 @@ def _print_bench(result: Mapping[str, Any]) -> None:
     name = f"{printable(result['name'])}: " if result["name"] else ""
     print(
         f"{name}{result['classes']} classes up to {format_count(result['largest_bytes'])} bytes, "
-        f"{format_count(result['sizes'])} sizes up to {format_count(result['up_to_bytes'])}, median of {result['repetitions']} repetitions"
+        f"{format_count(result['sizes'])} sizes up to {format_count(result['up_to_bytes'])}, "
+        f"median of {result['repetitions']} repetitions"
     )
     print("nanoseconds for each lookup, and as a multiple of the table map's\n")
     orders = ("random", "sorted", "chain")
