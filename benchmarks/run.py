@@ -45,7 +45,7 @@ CUTS = [0, 16, 64, 256, 1024, 2048, 4096, 2**64 - 1]
 
 
 def compile_c(target: Path, *sources: Path, flags: tuple[str, ...] = ()) -> None:
-    command = ["cc", "-std=c11", "-O2", *flags, "-o", str(target), *map(str, sources)]
+    command = ["cc", "-std=c11", "-O2", *flags, "-o", str(target), *map(str, sources), "-lm"]
     subprocess.run(command, check=True)
 
 
@@ -171,7 +171,7 @@ def code_pair(temp: Path) -> None:
         return
     program = temp / "code_pair"
     objects = [HERE / "code_pair.c", shim, *sorted(CORE.glob("*.c"))]
-    command = ["cc", "-std=c11", "-O2", "-o", program, *objects, "-lasmjit", "-lstdc++"]
+    command = ["cc", "-std=c11", "-O2", "-o", program, *objects, "-lasmjit", "-lstdc++", "-lm"]
     subprocess.run(command, check=True)
     runs: dict[str, list[tuple[float, float]]] = {}
     for _ in range(3):
