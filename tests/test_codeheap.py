@@ -444,7 +444,7 @@ def test_repr_and_stats_add_up():
         heap.seal(block)
         assert "sealed" in repr(block)
         heap.alloc(33)
-        assert repr(heap) == "<CodeHeap 2 blocks of 133 bytes, 1 open, 1 chunks of 65536 bytes>"
+        assert repr(heap) == "<CodeHeap 2 blocks of 133 bytes, 1 open, 1 chunk of 65,536 bytes>"
         s = heap.stats()
         parts = ("code_bytes", "internal_fragmentation", "header_bytes", "free_bytes")
         assert s["mapped_bytes"] == sum(s[part] for part in parts)
