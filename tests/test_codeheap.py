@@ -289,15 +289,11 @@ def test_writer_seals_after_an_exception():
         with pytest.raises(ZeroDivisionError), heap.writing(block):
             _ = 1 // 0
         assert block.sealed
-        with pytest.raises(px.InvalidFree), heap.writing(block):
-            heap.free(block)
-        with pytest.raises(px.InvalidFree):
-            heap.writing(block).__enter__()
+        heap.free(block)
         other = heap.alloc(16)
         with pytest.raises(ZeroDivisionError), heap.writing(other):
             _ = heap.free(other) or 1 // 0
-        with px.CodeHeap() as foreign, pytest.raises(px.InvalidFree):
-            heap.writing(foreign.alloc(8)).__enter__()
+        assert heap.stats()["used_blocks"] == 0
 
 
 # --- the system refuses ---------------------------------------------------------------------------
