@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from pyallocx.answer import cell_name, explain, noteworthy
+from pyallocx.answer import cell_name, explain, marked
 from pyallocx.table import SweepResult
 from pyallocx.units import column_unit, format_cell, format_count, printable
 
@@ -39,7 +39,7 @@ def render_text(result: SweepResult, width: int | None = None) -> str:
         Columns of the terminal; by default asked from it.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
-    marks = dict(noteworthy(result, result.x, result.y))
+    marks = dict(marked(result, result.x, result.y))
     rows = _chosen_rows(len(result), marks)
     shown: list[str] = []
     blocks: list[list[str]] = []
@@ -175,7 +175,7 @@ def _level(blocks: list[list[str]], rows: int) -> list[list[str]]:
 
 def render_html(result: SweepResult) -> str:
     """Return an HTML table: units in the header, the knee's row marked, histograms as bars."""
-    marks = dict(noteworthy(result, result.x, result.y))
+    marks = dict(marked(result, result.x, result.y))
     rows = _chosen_rows(len(result), marks)
     failed = len(result._ok_indices()) < len(result)
     columns = [c for c in result.columns if c != "status" or failed]
