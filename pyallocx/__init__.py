@@ -10,7 +10,9 @@ from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
+from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
+from pyallocx.league import League, league
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.sizemap import SizeMap, table_violations
@@ -33,6 +35,7 @@ __all__ = [
     "CrossValidation",
     "Fit",
     "InvalidFree",
+    "League",
     "PoisonError",
     "Profile",
     "SizeMap",
@@ -46,7 +49,9 @@ __all__ = [
     "chunk_map",
     "chunk_map_text",
     "cross_validate",
+    "export",
     "fit",
+    "league",
     "load",
     "load_profile",
     "load_profile_or_trace",

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
+
+NO_DASH = "standard output is /dev/stdout, a file of that name ./-"
 
 
 class UsageError(Exception):
@@ -42,3 +49,52 @@ class Parser(argparse.ArgumentParser):
 def add_switch(parser: argparse._ActionsContainer, flag: str, text: str) -> None:
     """Add a flag that is there or not."""
     parser.add_argument(flag, action=Once, nargs=0, default=False, help=text)
+
+
+def check_targets(targets: Mapping[str, str], inputs: Sequence[str], what: str = "trace") -> None:
+    """Make sure that every output can be written, and that none costs another file."""
+    for flag, target in targets.items():
+        if any(_is_one_file(target, path) for path in inputs):
+            raise UsageError(f"{flag}: {target} is the {what} itself, it would be overwritten")
+        check_target(flag, target)
+    for (one, path), (other, second) in itertools.combinations(targets.items(), 2):
+        if _is_one_file(path, second):
+            raise UsageError(f"{one} and {other} are one file, {second}")
+
+
+def _is_one_file(one: str, other: str) -> bool:
+    """Whether two paths lead to one file that writing would replace; devices and pipes do not."""
+    if os.path.exists(one) and not os.path.isfile(one):
+        return False
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
+def check_target(flag: str, target: str) -> None:
+    """Make sure that an output can be written."""
+    if not target:
+        raise UsageError(f"{flag}: the name of the file is empty")
+    if target == "-":
+        # Others take it for standard output; a file of this name is in everybody's way.
+        raise UsageError(f"{flag}: - is no file; {NO_DASH}")
+    path = Path(target)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a directory", target)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such directory", str(path.parent))
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot be written", target)
+
+
+def check_picture(target: str) -> None:
+    """Make sure that a picture can be made of this kind."""
+    try:
+        from pyallocx.plot import picture_format
+
+        picture_format(target)
+    except ImportError:
+        raise UsageError("--plot needs matplotlib: pip install 'pyallocx[plot]'") from None
+    except ValueError as exc:
+        raise UsageError(f"--plot: {exc}") from exc

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import errno
 import importlib
-import itertools
 import json
 import os
 import shlex
@@ -19,10 +18,18 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from pyallocx._cli_base import Once, Parser, UsageError, add_switch
+from pyallocx._cli_base import (
+    NO_DASH,
+    Once,
+    Parser,
+    UsageError,
+    add_switch,
+    check_picture,
+    check_target,
+    check_targets,
+)
 from pyallocx._core import TraceError
 from pyallocx.answer import explain, format_value
 from pyallocx.cli_sizes import add_verbs
@@ -42,7 +49,6 @@ SYSTEMS: Mapping[str, object] = {
 
 _SHIPPED = "shipped:"
 _LIST_SHOWN = 12
-_NO_DASH = "standard output is /dev/stdout, a file of that name ./-"
 
 OpenTrace = Callable[[str | None, str, bool | None], tuple[str, Any]]
 
@@ -180,7 +186,7 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
         "--output",
         action=Once,
         metavar="FILE",
-        help=f"write the trace (npz); - is refused: {_NO_DASH}",
+        help=f"write the trace (npz); - is refused: {NO_DASH}",
     )
     recorder.add_argument(
         "--isolate",
@@ -205,7 +211,7 @@ def _record_jit(options: argparse.Namespace, open_trace: OpenTrace) -> int:
 
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if options.output is not None:
-        _check_target("--output", options.output)
+        check_target("--output", options.output)
     try:
         code, trace = record_jit(command, isolate=_parse_isolate(options.isolate))
     except UnknownProgram as exc:
@@ -349,7 +355,7 @@ def _add_sweep_flags(parser: argparse.ArgumentParser, system: object) -> None:
     output = parser.add_argument_group("output")
     add_switch(output, "--json", "print only a JSON list of rows")
     for flag, value, text in (
-        ("--csv", "FILE", f"write the table; - is refused (so is it by --plot): {_NO_DASH}"),
+        ("--csv", "FILE", f"write the table; - is refused (so is it by --plot): {NO_DASH}"),
         ("--plot", "FILE", "write the picture: png, svg, pdf, by the suffix; png without one"),
         ("--x", "COL", f"wastage column (default {resolved.x})"),
         ("--y", "COL", f"churn column (default {resolved.y})"),
@@ -407,9 +413,10 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     jobs = _parse_jobs(options.jobs)
     # A long run must not end in a file that cannot be written.
     targets = {"--csv": options.csv, "--plot": options.plot}
-    _check_targets({flag: path for flag, path in targets.items() if path is not None}, options)
+    inputs = [] if options.trace is None else [options.trace]
+    check_targets({flag: path for flag, path in targets.items() if path is not None}, inputs)
     if options.plot is not None:
-        _check_picture(options.plot)
+        check_picture(options.plot)
 
     progress = False if options.no_progress else None
     default_trace = getattr(system, "default_trace", None)
@@ -463,53 +470,6 @@ def _parse_jobs(text: str | None) -> int | None:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise UsageError(f"--jobs: {text!r} is not a number of threads, 1 or more")
     return int(text)
-
-
-def _check_targets(targets: Mapping[str, str], options: argparse.Namespace) -> None:
-    """Make sure that every output can be written, and that none costs another file."""
-    for flag, target in targets.items():
-        if options.trace is not None and _is_one_file(target, options.trace):
-            raise UsageError(f"{flag}: {target} is the trace itself, it would be overwritten")
-        _check_target(flag, target)
-    for (one, path), (other, second) in itertools.combinations(targets.items(), 2):
-        if _is_one_file(path, second):
-            raise UsageError(f"{one} and {other} are one file, {second}")
-
-
-def _is_one_file(one: str, other: str) -> bool:
-    """Whether two paths lead to one file that writing would replace; devices and pipes do not."""
-    if os.path.exists(one) and not os.path.isfile(one):
-        return False
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _check_target(flag: str, target: str) -> None:
-    if not target:
-        raise UsageError(f"{flag}: the name of the file is empty")
-    if target == "-":
-        # Others take it for standard output; a file of this name is in everybody's way.
-        raise UsageError(f"{flag}: - is no file; {_NO_DASH}")
-    path = Path(target)
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a directory", target)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such directory", str(path.parent))
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise PermissionError(errno.EACCES, "cannot be written", target)
-
-
-def _check_picture(target: str) -> None:
-    try:
-        from pyallocx.plot import picture_format
-
-        picture_format(target)
-    except ImportError:
-        raise UsageError("--plot needs matplotlib: pip install 'pyallocx[plot]'") from None
-    except ValueError as exc:
-        raise UsageError(f"--plot: {exc}") from exc
 
 
 def _with_axes(result: SweepResult, x: str, y: str, name: str) -> SweepResult:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyallocx import cli_fit
 from pyallocx._cli_base import Once, UsageError, add_switch
 from pyallocx.units import format_bytes, format_count, printable
 
@@ -18,6 +19,7 @@ __all__ = ["add_verbs"]
 
 def add_verbs(verbs: Any) -> None:
     """Add the verbs to the parsers of the command."""
+    cli_fit.add_verbs(verbs)
     bench = verbs.add_parser(
         "lookup-bench",
         help="what looking up a size class costs, by kind of map",

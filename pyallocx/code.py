@@ -47,6 +47,9 @@ MIN_HOLES = ("max(M,2H)", "H+M", "2H+M", "3H+M", "4H+3M")
 #: How writable and executable exclude each other.
 WX_MODES = ("flip", "dual", "rwx", "per_thread")
 
+#: The columns whose sum is ``system_calls``.
+SYSTEM_CALLS = ("chunk_maps", "chunk_unmaps", "protect_calls", "file_calls")
+
 _U64_MAX = 2**64 - 1
 _OWN = 2**32 - 1
 
@@ -72,7 +75,9 @@ PARAMETERS: tuple[Parameter, ...] = (
         "min_hole",
         "3H+M",
         str,
-        "historical: smallest hole that add_remainder cuts",
+        "historical: smallest hole that is given back; until 2011 max(M,2H), which leaves dead "
+        "blocks; H+M is nobody's and overlaps; 2H+M is tight (comment 18), 3H+M landed (bug "
+        "614126), 4H+3M is comment 18's for the limit",
         MIN_HOLES,
     ),
     Parameter(
@@ -248,7 +253,7 @@ def _start(
 
 
 def _finish(row: dict[str, Any]) -> dict[str, Any]:
-    row["system_calls"] = row["chunk_maps"] + row["chunk_unmaps"] + row["protect_calls"]
+    row["system_calls"] = sum(row[kind] for kind in SYSTEM_CALLS)
     return row
 
 
@@ -327,24 +332,27 @@ class CodeSystem:
 
     Notes
     -----
-    The policies. Those of Mozilla bug 601724 [1]_ know no size:
+    The policies. Those of the history of Mozilla bug 601724 [1]_ know no size; versions are those
+    of nanojit's allocator, comments those of the bug:
 
     ``scan``
-        The first free block that is large enough (nanojit, May 2009).
+        The first free block that is large enough (V1, May 2009).
     ``whole_block``
-        The whole of the newest listed block (nanojit, July 2009, to comment 16).
+        The whole of the newest listed block (V2 to V6, July 2009 to November 2010: V6 is the
+        bug's first part, comments 8 to 12, 16 and 19).
     ``partition``
         The same, one request being several chunks (comments 1 to 3, rejected).
     ``halving``
         At most the byte limit, or half of it and the header (comment 13, as comment 17 describes
-        it). Wrong with a limit below H + 2M.
+        it; never landed). Wrong with a limit below H + 2M.
     ``halving_payload``
         The same, half being payload (comment 17, as its author calculates). Wrong below
         3H + 2M - 3.
     ``byte_limit``
-        At most the byte limit, or a block of the least size (what landed). Right from H + 2M - 1.
+        At most the byte limit, or a block of the least size (V7, January 2011: what landed, under
+        bug 614126 [2]_). Right from H + 2M - 1.
 
-    Those of today are told a size:
+    Six after designs of today, and our own, ``segregated``, are told a size:
 
     ``first_fit``
         sljit: cuts the high end, joins both sides.
@@ -359,7 +367,7 @@ class CodeSystem:
     ``bump``
         LuaJIT: down the newest chunk; everything is flushed when full.
     ``segregated``
-        Two-level segregated fit, in constant time. The default.
+        Our own: two-level segregated fit, in constant time. The default.
 
     H is ``header_bytes``, M ``min_payload_bytes``. The wrong ones are kept wrong: they are what
     tests must catch.
@@ -367,6 +375,7 @@ class CodeSystem:
     References
     ----------
     .. [1] https://bugzilla.mozilla.org/show_bug.cgi?id=601724
+    .. [2] https://bugzilla.mozilla.org/show_bug.cgi?id=614126
     """
 
     name = "code"
@@ -376,6 +385,7 @@ class CodeSystem:
         "chunk_maps",
         "chunk_unmaps",
         "protect_calls",
+        "file_calls",
         "system_calls",
         "flips_to_write",
         "flips_to_exec",
@@ -419,7 +429,7 @@ class CodeSystem:
         "wastage_bytes_mean": "mapped and not code, mean",
         "wastage_bytes_peak": "mapped and not code, peak",
         "methods": "methods (allocs: main code and exits apart)",
-        "system_calls": "mmap + munmap + mprotect calls",
+        "system_calls": "calls of mmap, munmap, mprotect, memfd",
         "pages_flipped_per_method": "pages flipped per method",
     }
 
@@ -552,6 +562,13 @@ class CodeHeap(_core.CodeHeap):
     outside of one `ValueError`, and nothing has changed. What no allocator can catch is a call of
     code that is not executable: the CPU ends the process. ``block.executable`` tells beforehand.
 
+    Any call may raise `MemoryError`, as the system may refuse any call. Then every block is as it
+    was, open or sealed, and so is its chunk; the same call again is the retry. (But ``"bump"`` may
+    have flushed.) What holds at every moment: a sealed block in a chunk without open blocks is
+    executable. So after a refused `seal` the block is still open, and with ``wx="flip"`` its sealed
+    neighbours in the chunk are not executable either until the retry succeeds, or the block is
+    freed; all other chunks run on. A free never fails because the system keeps an empty chunk.
+
     Parameters
     ----------
     policy : str
@@ -559,9 +576,10 @@ class CodeHeap(_core.CodeHeap):
         ``"first_fit"`` (sljit), ``"best_fit"`` (HotSpot), ``"bitmap"`` (asmjit), ``"pack"``
         (Linux's bpf_prog_pack), ``"buckets"`` (powers of two), ``"bump"`` (LuaJIT: beyond
         ``max_code_bytes`` an `alloc` flushes all blocks, which are stale then). The policies of
-        bug 601724's history (``"scan"``, ``"whole_block"``, ``"partition"``, ``"halving"``,
-        ``"halving_payload"``, ``"byte_limit"``) know no size: ``alloc()`` gives a block as they do,
-        `shrink` gives the rest back.
+        bug 601724's history know no size: ``alloc()`` gives a block as they do, `shrink` gives the
+        rest back. They are ``"scan"`` (V1), ``"whole_block"`` (V2 to V6), ``"partition"`` (comments
+        1 to 3), ``"halving"`` (comments 13 and 17), ``"halving_payload"`` (comment 17 as its author
+        calculates) and ``"byte_limit"`` (V7, which landed under bug 614126).
     wx : str
         How writable and executable exclude each other.
 

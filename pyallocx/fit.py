@@ -320,6 +320,12 @@ class Fit:
         given = {"header_bytes": wanted.header_bytes, "align_bytes": align}
         return SizeMap(self.classes.tolist(), kind=kind, **(given | parameters))
 
+    def export(self, format: str, *, name: str | None = None, **options: Any) -> str:
+        """Write the table in the form that an allocator takes: `pyallocx.export`."""
+        from pyallocx.exports import export
+
+        return export(self, format, name=name, **options)
+
     def check(self) -> None:
         """Solve again by the quadratic solver, which rests on no condition, and compare.
 

@@ -582,6 +582,12 @@ class SizeMap:
         document = {"format": _FORMAT, "version": 1} | self._document()
         Path(path).write_text(json.dumps(document) + "\n", encoding="utf-8")
 
+    def export(self, format: str, *, name: str | None = None, **options: Any) -> str:
+        """Write the classes in the form that an allocator takes: `pyallocx.export`."""
+        from pyallocx.exports import export
+
+        return export(self, format, name=name, **options)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SizeMap:
         """Read a map that `save` wrote.

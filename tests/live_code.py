@@ -2,6 +2,8 @@
 
 import ctypes
 import platform
+import re
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,28 @@ def call(block, *arguments):
     assert block.executable
     kinds = [ctypes.c_int] * (1 + len(arguments))
     return ctypes.CFUNCTYPE(*kinds)(block.address)(*arguments)
+
+
+def writable(address):
+    """Return the address of the same byte where it can be written to; None: nobody says.
+
+    It is another one where a second mapping of the same file is what is written through.
+    """
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return None
+    areas = re.findall(
+        r"(?m)^(\w+)-(\w+) (....) (\w+) (\S+ \d+)", maps.read_text()
+    )  # start, end, rights, offset, device and inode
+    areas = [(int(a, 16), int(b, 16), how, int(at, 16), file) for a, b, how, at, file in areas]
+    here = next(area for area in areas if area[0] <= address < area[1])
+    if "w" in here[2]:
+        return address
+    in_file = address - here[0] + here[3]
+    for start, end, how, offset, file in areas:
+        if file == here[4] and "w" in how and offset <= in_file < offset + end - start:
+            return start + in_file - offset
+    raise AssertionError(f"no second mapping of {address:#x}")
 
 
 def sealed(heap, code, size_bytes=None):

@@ -1,5 +1,7 @@
 """The code heap against its twin, call by call, and the hunt for wrong split arithmetic."""
 
+import math
+
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -31,17 +33,18 @@ def test_code_heap_agrees_with_twin(policy):
 
 
 def forced(**values):
-    """Draw sound parameters of V7, and make one of them wrong."""
+    """Draw sound parameters of V7, and make one of them wrong.
+
+    Chunks are so small that the first split is of a block just above the limit, or, where holes are
+    what is wrong, so large that a hole fits into the middle of one.
+    """
 
     def force(params, more):
         params |= {name: value(params) for name, value in values.items()}
-        limit, header = params.get("byte_limit", 0), params["header_bytes"]
-        whole = 2 * header + max(limit, params["min_payload_bytes"])
-        return params | {"page_bytes": 1, "chunk_bytes": whole + more}
+        whole = 2 * params["header_bytes"] + (params["byte_limit"] or params["min_payload_bytes"])
+        return params | {"page_bytes": 1, "chunk_bytes": whole + more, "keep_bytes": math.inf}
 
-    more = st.integers(0, 400)
-    if "min_hole" not in values:
-        more = st.integers(0, 8) | more  # the first split is where most goes wrong
+    more = st.sampled_from((400, 800)) if "min_hole" in values else st.sampled_from((1, 1, 1, 2))
     return st.builds(force, code_parameters(("byte_limit",)), more)
 
 
@@ -55,24 +58,29 @@ def below(policy):
     return limit
 
 
+def holes(rule, **numbers):
+    """A rule for the smallest hole that is wrong with these numbers."""
+    numbers |= {"min_hole": rule, "byte_limit": 0}
+    return {name: lambda _, value=value: value for name, value in numbers.items()}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"policy": lambda _: "byte_limit", "byte_limit": below("byte_limit")},
         {"policy": lambda _: "halving", "byte_limit": below("halving")},
         {"policy": lambda _: "halving_payload", "byte_limit": below("halving_payload")},
-        {
-            "min_hole": lambda _: "H+M",
-            "header_bytes": lambda _: 40,
-            "min_payload_bytes": lambda _: 8,
-            "byte_limit": lambda _: 0,
-        },
+        # Headers that overlap; a free block that is too small; less than nothing.
+        holes("H+M", header_bytes=40, min_payload_bytes=8),
+        holes("max(M,2H)", header_bytes=20, pointer_bytes=4),
+        holes("max(M,2H)", header_bytes=0, pointer_bytes=8),
     ],
-    ids=["byte_limit", "halving", "halving_payload", "H+M"],
+    ids=["byte_limit", "halving", "halving_payload", "H+M", "max(M,2H)", "max(M,2H), wraps"],
 )
 def test_machine_convicts(wrong):
     """The machine that is content with what is right is not with what is wrong."""
-    hunt = settings(SETTINGS, max_examples=1000, phases=[Phase.generate], database=None)
+    examples = settings.get_profile("ci").max_examples
+    hunt = settings(SETTINGS, max_examples=examples, phases=[Phase.generate], database=None)
     with pytest.raises((AssertionError, CorruptionError)):
         run_state_machine_as_test(machine(parameters=forced(**wrong)), settings=hunt)
 
@@ -390,10 +398,14 @@ def test_a_closer_fit_goes_before_the_victim():
 # --- retention ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("keep", "left"), [(0, 0), (4095, 0), (4096, 1), (8191, 1), (8192, 2)])
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [({"keep_bytes": n}, left) for n, left in ((0, 0), (4095, 0), (4096, 1), (8191, 1), (8192, 2))]
+    + [({"keep_chunks": n}, left) for n, left in ((0, 0), (1, 1), (2, 2), (5, 3))],
+)
 def test_keep_just_enough(keep, left):
-    """Empty chunks go until the rest is within the budget."""
-    heap = CodeBlocks(policy="segregated", chunk_bytes=4096, keep_bytes=keep)
+    """Empty chunks go until the rest is within the budget, of bytes or of chunks."""
+    heap = CodeBlocks(policy="segregated", chunk_bytes=4096, **keep)
     live = [heap.alloc(3500)[0] for _ in range(3)]
     for number in live:
         heap.free(number)
@@ -419,18 +431,6 @@ def test_keep_by_age(operations):
     assert len({row["chunk"] for row in heap.blocks()}) == 1
     heap.check()
     heap.free(stays)
-
-
-@pytest.mark.parametrize(("keep", "left"), [(0, 0), (1, 1), (2, 2), (5, 3)])
-def test_keep_a_number(keep, left):
-    """Empty chunks go until so many are left, the newest first."""
-    heap = CodeBlocks(policy="segregated", chunk_bytes=4096, keep_chunks=keep)
-    live = [heap.alloc(3500)[0] for _ in range(3)]
-    for number in live:
-        heap.free(number)
-    assert len(heap.blocks()) == left
-    assert heap.counters()["chunk_unmaps"] == 3 - left
-    heap.check()
 
 
 @pytest.mark.parametrize("rule", MIN_HOLES)

@@ -311,7 +311,9 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
     }
     link_chunk(heap, place);
     note_vmas(heap);
-    heap->policy->fresh(heap, block);
+    if (heap->policy->fresh) {
+        heap->policy->fresh(heap, block);
+    }
 }
 
 static int new_chunk(ax_codeheap *heap, uint64_t size_bytes)
@@ -392,6 +394,7 @@ static void take_out(ax_codeheap *heap, uint32_t index, int all)
     heap->mapped_bytes -= chunk->bytes;
     heap->empty_bytes -= chunk->bytes;
     heap->empty_chunks--;
+    heap->exec_gone += chunk->exec;
     chunk->alive = 0;
 }
 

@@ -44,13 +44,15 @@ enum ax_code_policy_id {
     AX_CODE_POLICIES
 };
 
-/* The smallest hole that add_remainder cuts, from header_bytes H and min_payload_bytes M. */
+/* The smallest hole that add_remainder cuts, from header_bytes H and min_payload_bytes M. Comments
+ * are those of bug 601724. */
 enum ax_min_hole {
-    AX_HOLE_MAX_M_2H, /* V1 to V6: max(M, 2H) */
-    AX_HOLE_H_M,      /* H + M: headers overlap */
-    AX_HOLE_2H_M,     /* comment 18: exactly tight */
-    AX_HOLE_3H_M,     /* what landed */
-    AX_HOLE_4H_3M,    /* comment 18, for the limit */
+    AX_HOLE_MAX_M_2H, /* V1 to V6: max(M, 2H); comment 18 doubts it: leaves dead blocks, and wraps
+                       */
+    AX_HOLE_H_M,   /* nobody's: H + M, enough for a hole at an end; in the middle headers overlap */
+    AX_HOLE_2H_M,  /* comment 18: exactly tight */
+    AX_HOLE_3H_M,  /* V7, what landed (bug 614126) */
+    AX_HOLE_4H_3M, /* comment 18, for the limit */
     AX_HOLES
 };
 
@@ -121,7 +123,6 @@ typedef struct ax_code_counters {
     uint64_t coalesces;
     uint64_t list_scan_steps;
     uint64_t unmarked_header_writes; /* into a chunk that is executable */
-    uint64_t leaked_bytes;
     uint64_t flushes;
     uint64_t reach_failures;
     uint64_t vma_peak;
@@ -158,7 +159,9 @@ typedef struct ax_codeheap {
     uint64_t empty_chunks;
     uint64_t operations;
     uint64_t vmas;
-    int in_band; /* headers are written into the chunks (codeheader.h) */
+    uint64_t exec_gone; /* chunks that were executable when they left */
+    uint64_t openings;  /* livecode: how often a sealed block was opened */
+    int in_band;        /* headers are written into the chunks (codeheader.h) */
     ax_code_params params;
     ax_code_counters counters;
 } ax_codeheap;

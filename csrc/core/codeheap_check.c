@@ -42,6 +42,24 @@ static int corrupt(ax_detail *detail, const char *what, uint64_t found, uint64_t
     return ax_fail(detail, AX_ERR_CORRUPT, what, found, expected, 0, where);
 }
 
+/* What every header's address is a multiple of, seen from its chunk: the pointer, where all that
+ * blocks are made of is; 1 where nothing can be said. */
+static uint64_t alignment_of_headers(const ax_codeheap *heap)
+{
+    const ax_code_params *p = &heap->params;
+    const uint64_t pointer = p->pointer_bytes;
+    uint64_t parts = p->header_bytes | p->chunk_bytes;
+    if (heap->policy->sized) {
+        parts |= p->granule_bytes;
+    } else {
+        parts |= p->min_payload_bytes | p->byte_limit;
+        if (p->policy == AX_CODE_HALVING || p->policy == AX_CODE_HALVING_PAYLOAD) {
+            parts |= p->byte_limit ? (p->byte_limit + p->header_bytes) / 2 : 0;
+        }
+    }
+    return parts % pointer ? 1 : pointer;
+}
+
 static int check_block(const ax_codeheap *heap, uint32_t index, uint32_t chunk, uint32_t lower,
                        ax_detail *detail)
 {
@@ -72,7 +90,8 @@ static int check_block(const ax_codeheap *heap, uint32_t index, uint32_t chunk, 
     return AX_OK;
 }
 
-static int check_chunk(const ax_codeheap *heap, uint32_t index, uint64_t *blocks, ax_detail *detail)
+static int check_chunk(const ax_codeheap *heap, uint32_t index, uint64_t alignment,
+                       uint64_t *blocks, ax_detail *detail)
 {
     const ax_code_chunk *chunk = &heap->chunks[index];
     uint64_t at = chunk->base;
@@ -85,6 +104,9 @@ static int check_chunk(const ax_codeheap *heap, uint32_t index, uint64_t *blocks
         }
         if (heap->blocks[i].start != at) {
             return corrupt(detail, "blocks do not tile their chunk", heap->blocks[i].start, at, i);
+        }
+        if (at % alignment) {
+            return corrupt(detail, "a header is not aligned", at, alignment, i);
         }
         at = heap->blocks[i].end;
         used += !heap->blocks[i].is_free;
@@ -173,6 +195,21 @@ static int check_age(const ax_codeheap *heap, ax_detail *detail)
                : corrupt(detail, "chunks by age", found, heap->chunks_alive, 0);
 }
 
+/* Every flip has left its chunk as it is, or as it was when it left; and only who wants a block to
+ * write to flips one to be written. */
+static int check_flips(const ax_codeheap *heap, uint64_t exec, ax_detail *detail)
+{
+    const ax_code_counters *c = &heap->counters;
+    if (c->flips_to_exec != c->flips_to_write + exec + heap->exec_gone) {
+        return corrupt(detail, "flips and executable chunks", c->flips_to_exec,
+                       c->flips_to_write + exec + heap->exec_gone, 0);
+    }
+    return c->flips_to_write <= c->allocs + heap->openings
+               ? AX_OK
+               : corrupt(detail, "flips to write without an alloc", c->flips_to_write,
+                         c->allocs + heap->openings, 0);
+}
+
 int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
 {
     uint64_t chunks = 0;
@@ -182,9 +219,10 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
     uint64_t vmas = 0;
     uint64_t empty = 0;
     uint64_t empty_chunks = 0;
+    const uint64_t alignment = alignment_of_headers(heap);
     for (uint32_t place = 0; place < heap->chunks_alive; place++) {
         const ax_code_chunk *chunk = &heap->chunks[heap->by_address[place]];
-        int status = check_chunk(heap, heap->by_address[place], &blocks, detail);
+        int status = check_chunk(heap, heap->by_address[place], alignment, &blocks, detail);
         if (status != AX_OK) {
             return status;
         }
@@ -227,12 +265,7 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
     if (vmas != heap->vmas) {
         return corrupt(detail, "VMAs", heap->vmas, vmas, 0);
     }
-    const ax_code_counters *c = &heap->counters;
-    if (heap->params.wx == AX_WX_FLIP && heap->seam->calls[AX_CALL_UNMAP] == 0 &&
-        c->flips_to_exec - c->flips_to_write != exec) {
-        return corrupt(detail, "flips and executable chunks", c->flips_to_exec - c->flips_to_write,
-                       exec, 0);
-    }
-    int status = check_age(heap, detail);
+    int status = check_flips(heap, exec, detail);
+    status = status == AX_OK ? check_age(heap, detail) : status;
     return status == AX_OK ? check_lists(heap, t.listed_blocks, detail) : status;
 }

@@ -2,7 +2,7 @@
  *
  *     alloc   a used block out of a listed one, or AX_CODE_AGAIN: no block will do, ask for a chunk
  *     give    a block has become free and is to be joined and listed
- *     fresh   a new chunk stands there as one free block that nobody has listed
+ *     fresh   a new chunk stands there as one free block that nobody has listed; NULL: nor will
  *     unlist  a listed block is about to go: its chunk is given back
  */
 #ifndef AX_CODEPOLICY_H

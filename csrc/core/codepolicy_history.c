@@ -16,12 +16,6 @@ static void fresh(ax_codeheap *heap, uint32_t block)
     ax_code_push(heap, LIST, block);
 }
 
-static void fresh_unlisted(ax_codeheap *heap, uint32_t block)
-{
-    (void)heap;
-    (void)block;
-}
-
 static void unlist(ax_codeheap *heap, uint32_t block)
 {
     (void)ax_code_unlink_walking(heap, block);
@@ -110,44 +104,49 @@ static int alloc_whole(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
     return heap->bin_head[LIST] == AX_NO_BLOCK ? AX_CODE_AGAIN : take(heap, WHOLE, block);
 }
 
-/* V7, what landed: exactly the limit, or, where the rest would be too small, a tiny block. */
-static int alloc_byte_limit(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+/* The newest listed block, or, above the limit, its high end: what the design consumes of it. */
+static inline int alloc_limited(ax_codeheap *heap, uint32_t *block,
+                                uint64_t (*consumed)(const ax_codeheap *, uint64_t payload))
 {
-    const uint64_t limit = heap->params.byte_limit;
-    const uint64_t header = heap->params.header_bytes;
-    (void)size_bytes;
-    if (heap->bin_head[LIST] == AX_NO_BLOCK) {
+    const uint32_t head = heap->bin_head[LIST];
+    if (head == AX_NO_BLOCK) {
         return AX_CODE_AGAIN;
     }
-    uint64_t payload = ax_block_payload(heap, heap->bin_head[LIST]);
-    if (limit == 0 || payload <= limit) {
-        return take(heap, WHOLE, block);
-    }
-    int fits = payload >= limit + 2 * header + least(heap);
-    return take(heap, header + (fits ? limit : least(heap)), block);
+    const uint64_t payload = ax_block_payload(heap, head);
+    const uint64_t limit = heap->params.byte_limit;
+    return take(heap, limit && payload > limit ? consumed(heap, payload) : WHOLE, block);
 }
 
-/* The attachment of comment 17: where the rest would be too small, half of what was wanted. */
-static int alloc_halving(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+/* Exactly the limit, or, where the rest would be too small, a tiny block. */
+static uint64_t limit_or_tiny(const ax_codeheap *heap, uint64_t payload)
 {
     const uint64_t limit = heap->params.byte_limit;
     const uint64_t header = heap->params.header_bytes;
+    return header + (payload >= limit + 2 * header + least(heap) ? limit : least(heap));
+}
+
+static int alloc_byte_limit(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+{
     (void)size_bytes;
-    if (heap->bin_head[LIST] == AX_NO_BLOCK) {
-        return AX_CODE_AGAIN;
+    return alloc_limited(heap, block, limit_or_tiny);
+}
+
+/* Where the rest would be too small, half of what was wanted. */
+static uint64_t limit_or_half(const ax_codeheap *heap, uint64_t payload)
+{
+    const uint64_t header = heap->params.header_bytes;
+    const uint64_t wanted = heap->params.byte_limit + header;
+    if (payload >= wanted + least(heap)) {
+        return wanted;
     }
-    uint64_t payload = ax_block_payload(heap, heap->bin_head[LIST]);
-    if (limit == 0 || payload <= limit) {
-        return take(heap, WHOLE, block);
-    }
-    uint64_t consume = limit + header;
-    if (payload < consume + least(heap)) {
-        consume /= 2;
-        if (heap->params.policy == AX_CODE_HALVING_PAYLOAD) {
-            consume += header; /* half is meant as payload, and has a header besides */
-        }
-    }
-    return take(heap, consume, block);
+    /* In the other reading half is meant as payload, and has a header besides. */
+    return wanted / 2 + (heap->params.policy == AX_CODE_HALVING_PAYLOAD ? header : 0);
+}
+
+static int alloc_halving(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+{
+    (void)size_bytes;
+    return alloc_limited(heap, block, limit_or_half);
 }
 
 uint64_t ax_code_least_limit(uint32_t policy, uint64_t header, uint64_t least_bytes)
@@ -180,23 +179,31 @@ static int check_partitions(const ax_code_params *params, ax_detail *detail)
     .least = least, .give = give, .unlist = unlist, .header_bytes = 40, .granule_bytes = 1, \
     .min_rest_bytes = 0
 
+/* Version numbers are those of nanojit's public history; comments are those of bug 601724. */
 const ax_code_policy ax_code_history[] = {
-    [AX_CODE_SCAN] = {.name = "scan",
-                      .listing = AX_LISTED_NEVER,
-                      .alloc = alloc_scan,
-                      .fresh = fresh_unlisted,
-                      HISTORY},
+    /* V1, May 2009: doubly linked neighbours, coalescing, no list of free blocks. Before the bug.
+     */
+    [AX_CODE_SCAN] = {.name = "scan", .listing = AX_LISTED_NEVER, .alloc = alloc_scan, HISTORY},
+    /* V2 to V6, July 2009 to November 2010: a list of free blocks, of which the newest is handed
+     * out whole. V6, the bug's first part (comments 8 to 12, 16, 19), lists a new chunk's block,
+     * too, and changes nothing else. */
     [AX_CODE_WHOLE_BLOCK] = {.name = "whole_block", .alloc = alloc_whole, .fresh = fresh, HISTORY},
+    /* Comments 1 to 3, rejected and never landed: one request is several chunks. */
     [AX_CODE_PARTITION] = {.name = "partition",
                            .alloc = alloc_whole,
                            .fresh = fresh,
                            .check = check_partitions,
                            HISTORY},
+    /* The patch of comment 13, never landed, as comment 17 describes it: limit and header are
+     * halved. Wrong with a limit below H + 2M. */
     [AX_CODE_HALVING] = {.name = "halving", .alloc = alloc_halving, .fresh = fresh, HISTORY},
+    /* The same as comment 17 calculates with it: half is payload. Wrong below 3H + 2M - 3. */
     [AX_CODE_HALVING_PAYLOAD] = {.name = "halving_payload",
                                  .alloc = alloc_halving,
                                  .fresh = fresh,
                                  HISTORY},
+    /* V7, January 2011, which landed under bug 614126: the limit of comment 17, with another way
+     * out where the rest is too small. Right from H + 2M - 1. */
     [AX_CODE_BYTE_LIMIT] = {.name = "byte_limit",
                             .alloc = alloc_byte_limit,
                             .fresh = fresh,

@@ -246,6 +246,7 @@ int ax_livecode_unseal(ax_livecode *live, ax_code_handle handle, ax_detail *deta
                        handle.address, 0, 0, 0);
     }
     b->sealed = 0;
+    live->heap.openings++;
     live->heap.chunks[b->chunk].open_blocks++;
     return AX_OK;
 }

@@ -155,18 +155,41 @@ int ax_seam_map_as(ax_seam *seam, uint64_t bytes, enum ax_protection protection,
     return map(seam, bytes, protection, -1, address);
 }
 
-/* A file of zeroes in memory, without a name; -1 where the system refuses. */
-static int memory_file(uint64_t bytes)
+/* The mappings hold the file; its number is not needed any longer. */
+static void close_file(ax_seam *seam, int file)
 {
-    if (bytes == 0 || bytes > PTRDIFF_MAX) {
-        return -1;
-    }
-    const int file = memfd_create("pyallocx", MFD_CLOEXEC);
-    if (file >= 0 && ftruncate(file, (off_t)bytes) != 0) {
+    if (file >= 0) {
         (void)close(file);
-        return -1;
     }
-    return file;
+    seam->calls[AX_CALL_FILE]++;
+}
+
+/* A file of zeroes in memory, without a name. The model has none, and counts its calls. */
+static int make_file(ax_seam *seam, uint64_t bytes, int *file)
+{
+    const int real = seam->backing == AX_BACKING_REAL;
+    if (injected(seam, AX_CALL_FILE)) {
+        return AX_ERR_NOMEM;
+    }
+    if (real) {
+        *file = bytes && bytes <= PTRDIFF_MAX ? memfd_create("pyallocx", MFD_CLOEXEC) : -1;
+        if (*file < 0) {
+            return refused(seam, AX_CALL_FILE);
+        }
+    }
+    seam->calls[AX_CALL_FILE]++;
+    int status = AX_OK;
+    if (injected(seam, AX_CALL_FILE)) {
+        status = AX_ERR_NOMEM;
+    } else if (real && ftruncate(*file, (off_t)bytes) != 0) {
+        status = refused(seam, AX_CALL_FILE);
+    }
+    if (status != AX_OK) {
+        close_file(seam, *file);
+        return status;
+    }
+    seam->calls[AX_CALL_FILE]++;
+    return AX_OK;
 }
 
 int ax_seam_map_dual(ax_seam *seam, uint64_t bytes, uint64_t *executable, uint64_t *writable)
@@ -174,22 +197,18 @@ int ax_seam_map_dual(ax_seam *seam, uint64_t bytes, uint64_t *executable, uint64
     int file = -1;
     uint64_t first = 0;
     uint64_t second = 0;
-    if (seam->backing == AX_BACKING_REAL) {
-        file = memory_file(bytes);
-        if (file < 0) {
-            return refused(seam, AX_CALL_MAP);
-        }
+    int status = make_file(seam, bytes, &file);
+    if (status != AX_OK) {
+        return status;
     }
-    int status = map(seam, bytes, AX_PROT_READ_EXEC, file, &first);
+    status = map(seam, bytes, AX_PROT_READ_EXEC, file, &first);
     if (status == AX_OK) {
         status = map(seam, bytes, AX_PROT_READ_WRITE, file, &second);
         if (status != AX_OK) {
             (void)ax_seam_unmap(seam, first, bytes);
         }
     }
-    if (file >= 0) {
-        (void)close(file); /* the mappings hold it */
-    }
+    close_file(seam, file);
     if (status == AX_OK) {
         *executable = first;
         *writable = second;

@@ -31,6 +31,7 @@ enum ax_call {
     AX_CALL_MAP,
     AX_CALL_UNMAP,
     AX_CALL_PROTECT,
+    AX_CALL_FILE, /* of the file behind two mappings: memfd_create, ftruncate, close */
     AX_CALLS
 };
 
@@ -50,7 +51,7 @@ typedef struct ax_seam {
     uint64_t bytes_peak;
     uint64_t mapped_bytes; /* by the page twin */
     uint64_t mapped_peak;
-    uint64_t attempts; /* calls so far that may fail (all but free) */
+    uint64_t attempts; /* calls so far that may fail (all but free and close) */
     uint64_t fail_at;  /* fail the attempt of this number, counted from 1; 0: none */
     uint64_t next;     /* modelled: the next address */
 } ax_seam;
@@ -70,8 +71,9 @@ int ax_seam_map(ax_seam *seam, uint64_t bytes, uint64_t *address);
 /* The same with another protection from the start. */
 int ax_seam_map_as(ax_seam *seam, uint64_t bytes, enum ax_protection protection, uint64_t *address);
 /* The same zeroed pages twice: what is written at *writable can be executed at *executable. Two
- * calls of map, each of which may fail; then there is neither. Each mapping is unmapped by itself.
- * The file behind them (memfd) has no name and goes with the last of them. */
+ * calls of map and three about the file behind them (memfd), each of which, but for the close, may
+ * fail; then there is neither mapping. Each is unmapped by itself. The file has no name and goes
+ * with the last of them. */
 int ax_seam_map_dual(ax_seam *seam, uint64_t bytes, uint64_t *executable, uint64_t *writable);
 int ax_seam_unmap(ax_seam *seam, uint64_t address, uint64_t bytes);
 /* Tells the system that whole pages may be forgotten; they read as zero from now on. Advice: it may

@@ -289,6 +289,7 @@ int ax_code_replay_row(const ax_code_replay *r, ax_code_row *out)
     out->chunk_maps = r->seam.calls[AX_CALL_MAP];
     out->chunk_unmaps = r->seam.calls[AX_CALL_UNMAP];
     out->protect_calls = r->seam.calls[AX_CALL_PROTECT];
+    out->file_calls = r->seam.calls[AX_CALL_FILE];
     out->mapped_bytes_end = heap->mapped_bytes;
     out->mapped_bytes_peak = heap->mapped_bytes_peak;
     out->mapped_bytes_mean = (double)r->mapped_events / events;

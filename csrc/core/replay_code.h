@@ -73,7 +73,7 @@ int ax_code_replay_step(ax_code_replay *replay, size_t events, uint64_t work, si
 void ax_code_replay_end(ax_code_replay *replay);
 
 typedef struct ax_code_row {
-    uint64_t methods, chunk_maps, chunk_unmaps, protect_calls;
+    uint64_t methods, chunk_maps, chunk_unmaps, protect_calls, file_calls;
     uint64_t mapped_bytes_end, mapped_bytes_peak, code_bytes_end, code_bytes_peak;
     double mapped_bytes_mean, wastage_bytes_mean, pages_flipped_per_method;
     uint64_t wastage_bytes_peak;

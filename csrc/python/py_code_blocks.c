@@ -243,6 +243,7 @@ static PyObject *blocks_counters(PyObject *op, PyObject *Py_UNUSED(ignored))
         {"chunk_maps", self->seam.calls[AX_CALL_MAP]},
         {"chunk_unmaps", self->seam.calls[AX_CALL_UNMAP]},
         {"protect_calls", self->seam.calls[AX_CALL_PROTECT]},
+        {"file_calls", self->seam.calls[AX_CALL_FILE]},
         {"flips_to_write", c->flips_to_write},
         {"flips_to_exec", c->flips_to_exec},
         {"pages_flipped", c->pages_flipped},

@@ -108,6 +108,7 @@ static PyObject *row_dict(const ax_code_row *row)
         {"chunk_maps", row->chunk_maps},
         {"chunk_unmaps", row->chunk_unmaps},
         {"protect_calls", row->protect_calls},
+        {"file_calls", row->file_calls},
         {"flips_to_write", c->flips_to_write},
         {"flips_to_exec", c->flips_to_exec},
         {"pages_flipped", c->pages_flipped},

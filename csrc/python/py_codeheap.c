@@ -280,8 +280,11 @@ static PyObject *stats_dict(const CodeHeapObject *self, const ax_livecode_totals
         {"chunk_maps", calls[AX_CALL_MAP]},
         {"chunk_unmaps", calls[AX_CALL_UNMAP]},
         {"protect_calls", calls[AX_CALL_PROTECT]},
-        {"system_calls", calls[AX_CALL_MAP] + calls[AX_CALL_UNMAP] + calls[AX_CALL_PROTECT]},
-        {"failed_calls", failed[AX_CALL_MAP] + failed[AX_CALL_UNMAP] + failed[AX_CALL_PROTECT]},
+        {"file_calls", calls[AX_CALL_FILE]},
+        {"system_calls",
+         calls[AX_CALL_MAP] + calls[AX_CALL_UNMAP] + calls[AX_CALL_PROTECT] + calls[AX_CALL_FILE]},
+        {"failed_calls", failed[AX_CALL_MAP] + failed[AX_CALL_UNMAP] + failed[AX_CALL_PROTECT] +
+                             failed[AX_CALL_FILE]},
         {"flips_to_write", c->flips_to_write},
         {"flips_to_exec", c->flips_to_exec},
         {"pages_flipped", c->pages_flipped},
@@ -435,11 +438,12 @@ static PyMethodDef heap_methods[] = {
      "dict\n"
      "    The counters of a sweep, and bytes whose parts add up: ``mapped_bytes`` is code, "
      "internal\n"
-     "    fragmentation, headers and free bytes. ``chunk_maps``, ``chunk_unmaps`` and "
+     "    fragmentation, headers and free bytes. ``chunk_maps``, ``chunk_unmaps``, "
      "``protect_calls``\n"
-     "    are the calls of mmap, munmap and mprotect that succeeded, ``failed_calls`` those that "
-     "did\n"
-     "    not. ``used_blocks``, which is ``open_blocks`` and ``sealed_blocks``, and "
+     "    and ``file_calls`` are the calls of mmap, munmap, mprotect and (with ``wx=\"dual\"``) "
+     "memfd_create,\n"
+     "    ftruncate and close that succeeded, ``failed_calls`` those that did not. "
+     "``used_blocks``, which is ``open_blocks`` and ``sealed_blocks``, and "
      "``free_blocks``\n"
      "    together are what a sweep's column ``blocks_end`` counts."},
     {"blocks", heap_blocks, METH_NOARGS,

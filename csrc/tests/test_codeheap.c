@@ -164,7 +164,7 @@ static void soak(ax_code_params params, uint64_t seed)
         uint64_t size = (r >> 8) % 5 == 0 ? 1 + (r >> 16) % 16384 : 1 + (r >> 16) % 1024;
         free_list(*list);
         *list = compile(size, (int)(r >> 40 & 1));
-        if (i % 500 == 0) {
+        if (i % 20 == 0 || i < 200) {
             content();
         }
     }
@@ -182,16 +182,42 @@ static void soak(ax_code_params params, uint64_t seed)
     finish();
 }
 
+/* One of the limited designs with a limit, or with the smallest larger one that is right for it. */
+static void soak_limited(ax_code_params params, uint32_t policy, uint64_t limit, uint32_t rule)
+{
+    const uint64_t least =
+        ax_code_least_limit(policy, params.header_bytes, params.min_payload_bytes);
+    if (policy != AX_CODE_BYTE_LIMIT && rule == AX_HOLE_MAX_M_2H) {
+        /* Halves need not be whole words, and a hole inside of one wraps under this rule. */
+        rule = AX_HOLE_2H_M;
+    }
+    params.policy = policy;
+    params.byte_limit = limit && limit < least ? least : limit;
+    params.min_hole = rule;
+    soak(params, limit + rule);
+}
+
 static void test_soak(void)
 {
     static const uint64_t limits[] = {0, 128, 512, 1024, 2048, 4096};
     static const uint32_t limited[] = {AX_CODE_BYTE_LIMIT, AX_CODE_HALVING,
                                        AX_CODE_HALVING_PAYLOAD};
-    for (uint64_t n = 0; n < sizeof limits / sizeof limits[0]; n++) {
-        for (size_t p = 0; p < 3; p++) {
-            ax_code_params params = small(limited[p], limits[n]);
-            params.min_hole = AX_HOLE_2H_M + (uint32_t)(n % 3);
-            soak(params, n);
+    const ax_code_params narrow = small(AX_CODE_BYTE_LIMIT, 0);
+    ax_code_params wide = with(AX_CODE_BYTE_LIMIT);
+    wide.header_bytes = 40;
+    for (uint32_t n = 0; n < sizeof limits / sizeof limits[0]; n++) {
+        for (uint32_t p = 0; p < 3; p++) {
+            /* With two headers of 20 no rule lets them overlap: H + M is more. With those of 40 it
+             * is less. */
+            soak_limited(narrow, limited[p], limits[n], (n + p) % AX_HOLES);
+            const uint32_t rule = (n + 2 * p) % (AX_HOLES - 1);
+            soak_limited(wide, limited[p], limits[n], rule + (rule >= AX_HOLE_H_M));
+        }
+    }
+    for (uint32_t rule = 0; rule < AX_HOLES; rule++) {
+        soak_limited(narrow, AX_CODE_BYTE_LIMIT, 128, rule);
+        if (rule != AX_HOLE_H_M) {
+            soak_limited(wide, AX_CODE_BYTE_LIMIT, 128, rule);
         }
     }
     for (uint32_t policy = AX_CODE_SCAN; policy <= AX_CODE_PARTITION; policy++) {
@@ -580,6 +606,31 @@ static void test_parameters(void)
     CHECK(ax_code_policy_name(AX_CODE_POLICIES) == NULL);
 }
 
+/* Flips are accounted for when chunks that were executable have gone, by a sweep or at once. */
+static void test_flips_of_chunks_that_went(void)
+{
+    for (uint32_t wx = 0; wx < AX_WXS; wx++) {
+        ax_code_params params = with(AX_CODE_SEGREGATED);
+        params.wx = wx;
+        params.chunk_bytes = 4096;
+        params.keep_bytes = 0;
+        start(params);
+        const int flips = wx == AX_WX_FLIP || wx == AX_WX_PER_THREAD;
+        for (uint32_t i = 1; i <= 3; i++) {
+            uint32_t block = take(4000);
+            CHECK(ax_codeheap_mark_exec(&f.heap, f.heap.blocks[block].chunk) == AX_OK);
+            CHECK(ax_codeheap_free(&f.heap, block) == AX_OK && f.heap.chunks_alive == 0);
+            CHECK(f.heap.exec_gone == (flips ? i : 0));
+            content();
+        }
+        uint32_t block = take(4000);
+        CHECK(ax_codeheap_mark_exec(&f.heap, f.heap.blocks[block].chunk) == AX_OK);
+        CHECK(ax_codeheap_reset(&f.heap) == AX_OK);
+        content();
+        finish();
+    }
+}
+
 /* --- what the check sees
  * -------------------------------------------------------------------------- */
 
@@ -646,7 +697,9 @@ static void test_check(void)
     SEEN(f.heap.code_bytes, 1, "bytes of code");
     SEEN(f.heap.vmas, 9, "VMAs");
     SEEN(f.heap.chunks_alive, 2, "chunks that touch");
-    SEEN(f.heap.counters.flips_to_write, 99, "flips");
+    SEEN(f.heap.counters.flips_to_write, 99, "flips and executable chunks");
+    SEEN(f.heap.exec_gone, 1, "flips and executable chunks");
+    SEEN(f.heap.counters.allocs, f.heap.counters.flips_to_write - 1, "flips to write without");
     SEEN(chunk->above, AX_NO_CHUNK, "chunks that touch");
     SEEN(chunk->below, 1, "chunks that touch");
     SEEN(f.heap.chunks[1].below, AX_NO_CHUNK, "chunks that touch");
@@ -673,6 +726,22 @@ static void test_check(void)
     ax_code_use(&f.heap, list, 0);
     content();
     finish();
+
+    /* Two blocks whose border is at no multiple of a pointer: in a heap of parameters that are. */
+    for (int aligned = 0; aligned < 2; aligned++) {
+        params = small(AX_CODE_HALVING, aligned ? 4100 : 4096); /* half of it and 20 */
+        start(params);
+        block = take(0);
+        ax_block *high = &f.heap.blocks[block];
+        ax_block *low = &f.heap.blocks[high->lower];
+        low->end = high->start = high->start - 2;
+        f.heap.used_bytes += 2;
+        CHECK(ax_codeheap_check(&f.heap, &detail) == (aligned ? AX_ERR_CORRUPT : AX_OK));
+        CHECK(!aligned || strstr(detail.what, "a header is not aligned"));
+        low->end = high->start = high->start + 2;
+        f.heap.used_bytes -= 2;
+        finish();
+    }
 }
 
 int main(void)
@@ -691,6 +760,7 @@ int main(void)
     test_reset_searches_nothing();
     test_wrong_blocks();
     test_parameters();
+    test_flips_of_chunks_that_went();
     test_check();
     return check_report();
 }

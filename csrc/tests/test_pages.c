@@ -154,19 +154,22 @@ static void test_injection(enum ax_backing backing, uint64_t n)
 static void test_dual(enum ax_backing backing)
 {
     const uint64_t bytes = 3 * ax_page_bytes();
-    for (uint64_t n = 0; n <= 3; n++) {
+    for (uint64_t n = 0; n <= 5; n++) {
         ax_seam seam;
         ax_seam_init(&seam, backing);
         seam.fail_at = n;
         uint64_t executable = 0;
         uint64_t writable = 0;
         int status = ax_seam_map_dual(&seam, bytes, &executable, &writable);
-        CHECK(status == (n == 1 || n == 2 ? AX_ERR_NOMEM : AX_OK));
+        CHECK(status == (n >= 1 && n <= 4 ? AX_ERR_NOMEM : AX_OK));
         CHECK(seam.mapped_bytes == (status == AX_OK ? 2 * bytes : 0));
-        CHECK(seam.failed[AX_CALL_MAP] == (status != AX_OK));
+        CHECK(seam.failed[AX_CALL_FILE] == (n == 1 || n == 2));
+        CHECK(seam.failed[AX_CALL_MAP] == (n == 3 || n == 4));
+        /* The file is closed, whatever became of it. */
+        CHECK(seam.calls[AX_CALL_FILE] == (n == 1 ? 0 : n == 2 ? 2 : 3));
         if (status != AX_OK) {
             CHECK(executable == 0 && writable == 0);
-            CHECK(seam.calls[AX_CALL_MAP] == n - 1 && seam.calls[AX_CALL_UNMAP] == n - 1);
+            CHECK(seam.calls[AX_CALL_MAP] == (n == 4) && seam.calls[AX_CALL_UNMAP] == (n == 4));
             continue;
         }
         CHECK(executable != writable && executable % ax_page_bytes() == 0);
@@ -190,7 +193,8 @@ static void test_dual(enum ax_backing backing)
     uint64_t writable = 0;
     CHECK(ax_seam_map_dual(&seam, 0, &executable, &writable) == AX_ERR_NOMEM);
     CHECK(ax_seam_map_dual(&seam, UINT64_MAX, &executable, &writable) == AX_ERR_NOMEM);
-    CHECK(seam.failed[AX_CALL_MAP] == 2 && seam.mapped_bytes == 0);
+    CHECK(seam.failed[AX_CALL_FILE] == 2 && seam.mapped_bytes == 0);
+    CHECK(seam.calls[AX_CALL_FILE] == 0);
     CHECK(ax_seam_map_as(&seam, bytes, AX_PROT_READ_WRITE_EXEC, &writable) == AX_OK);
     *(uint8_t *)ax_at(writable) = 1;
     CHECK(ax_seam_unmap(&seam, writable, bytes) == AX_OK && seam.mapped_bytes == 0);

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Any
 
 from pyallocx._core import CorruptionError
+from pyallocx.code import SYSTEM_CALLS
 from pyallocx.reference.codeheap import Block, CodeHeap
 from pyallocx.trace import OP_ALLOC, OP_FREE, Trace
 
@@ -102,14 +103,14 @@ class Replay:
         row: dict[str, Any] = {
             name: counted[name]
             for name in (
-                "chunk_maps", "chunk_unmaps", "protect_calls", "flips_to_write", "flips_to_exec",
-                "pages_flipped", "splits", "coalesces", "list_scan_steps",
+                "chunk_maps", "chunk_unmaps", "protect_calls", "file_calls", "flips_to_write",
+                "flips_to_exec", "pages_flipped", "splits", "coalesces", "list_scan_steps",
                 "unmarked_header_writes", "reach_failures", "flushes",
             )
         }  # fmt: skip
         row |= {
             "methods": self.methods,
-            "system_calls": row["chunk_maps"] + row["chunk_unmaps"] + row["protect_calls"],
+            "system_calls": sum(row[name] for name in SYSTEM_CALLS),
             "mapped_bytes_end": heap.mapped_bytes,
             "mapped_bytes_peak": heap.mapped_peak,
             "mapped_bytes_mean": self.mapped_sum / events,

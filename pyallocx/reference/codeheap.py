@@ -148,6 +148,7 @@ class CodeHeap:
         self.counters: Counter[str] = Counter()
         self.cursor: Block | None = None
         self.operations = 0
+        self.executable_gone = 0  # chunks that were executable when they left
         self.next_address = _MODEL_BASE
         self.mapped_peak = self.vma_peak = 0
 
@@ -225,6 +226,7 @@ class CodeHeap:
         base = self.map(wanted * pieces)
         if self.wx == "dual":
             self.map(wanted * pieces)
+            self.counters["file_calls"] += 3  # made, given its length, closed
         for i in range(pieces):
             chunk = Chunk(base + i * wanted, wanted, self.operations + 1)
             chunk.blocks = [Block(chunk.base, chunk.base + wanted - self.header)]
@@ -260,6 +262,7 @@ class CodeHeap:
     def drop_chunk(self, chunk: Chunk) -> None:
         """Give a chunk back, whatever its blocks are."""
         self.counters["chunk_unmaps"] += 2 if self.wx == "dual" else 1
+        self.executable_gone += chunk.executable
         for block in chunk.blocks:
             if block.bin is not None:
                 self.unlist(block)

@@ -147,6 +147,7 @@ class CodeHeapMachine(RuleBasedStateMachine):
         self.twin = CodeHeap(**self.params)
         # Number of the block under test, and the twin's block.
         self.live: list[tuple[int, Any]] = []
+        self.allocs = 0
 
     def size(self, share: int) -> int:
         """Return a size up to more than a chunk of small parameters."""
@@ -161,6 +162,12 @@ class CodeHeapMachine(RuleBasedStateMachine):
         assert payload == self.twin.payload(block), "another size"
         self.live.append((number, block))
 
+    def alloc(self, size: int) -> tuple[int, int, int]:
+        """Take a block, and count it."""
+        found: tuple[int, int, int] = self.heap.alloc(size)
+        self.allocs += 1
+        return found
+
     @rule(share=st.integers(0, 7), times=st.integers(1, 4))
     def allocate(self, share: int, times: int) -> None:
         """Take blocks; each is as large as its policy promises, out of a listed one if any."""
@@ -169,7 +176,7 @@ class CodeHeapMachine(RuleBasedStateMachine):
             listed = any(row["listed"] for row in self.heap.blocks())
             maps, flushes = twin.counters["chunk_maps"], twin.counters["flushes"]
             size = 0 if twin.historical else self.size(share)
-            found = self.heap.alloc(size)
+            found = self.alloc(size)
             block = twin.alloc(size)
             if twin.counters["flushes"] != flushes:
                 self.live.clear()
@@ -193,24 +200,43 @@ class CodeHeapMachine(RuleBasedStateMachine):
             self.heap.free(number)
             self.twin.free(block)
 
-    @precondition(lambda self: self.live and self.twin.historical)
+    @precondition(lambda self: self.twin.historical)
     @rule(
         choice=st.integers(0, 99),
         low=st.integers(0, 300),
-        hole=st.integers(0, 400) | st.integers(70, 90),  # two headers, as a rule
+        hole=st.integers(0, 400),
+        kind=st.integers(0, 2),
+        times=st.integers(1, 4),
     )
+    def give_holes_back(self, choice: int, low: int, hole: int, kind: int, times: int) -> None:
+        """Give the middle, the low end, the high end or all of some blocks back.
+
+        Holes from the smallest that is cut on, inside of one pointer, or of any size.
+        """
+        for n in range(times):
+            if not self.live:
+                self.allocate(0, 1)
+            at, bytes_of_it = low + 5 * n, hole + 7 * n
+            if (kind + n) % 3 == 0:
+                bytes_of_it = self.twin.hole_least + bytes_of_it % 32
+            elif (kind + n) % 3 == 1:
+                at, bytes_of_it = at // 8 * 8 + 1 + at % 2, 1 + bytes_of_it % 4
+            self.give_a_hole_back(choice + n, at, bytes_of_it)
+
     def give_a_hole_back(self, choice: int, low: int, hole: int) -> None:
-        """Give the middle, the low end, the high end or all of a block back."""
+        """Give a hole of a block back: no byte is lost, and what is free is of use."""
         number, block = self.live.pop(choice % len(self.live))
         if block.code_bytes:  # a hole is where no code is, and `shrink` has said where it is
             self.live.append((number, block))
             return
         start = block.start + self.twin.header
         room = block.end - start
-        low = min(low, room) if low % 3 else 0
-        high = low + min(hole, room - low) if hole % 3 else room
-        before = sum(row["payload_bytes"] for row in self.heap.blocks())
-        blocks = len(self.heap.blocks())
+        low = min(low, room) if low % 4 else 0
+        high = low + min(hole, room - low) if hole % 8 else room
+        rows = self.heap.blocks()
+        before = sum(row["payload_bytes"] for row in rows)
+        dead = sum(row["dead"] for row in rows)
+        blocks = len(rows)
         pieces = self.heap.add_remainder(number, start + low, start + high)
         code_list: list[Any] = []
         self.twin.add_remainder(code_list, block, start + low, start + high)
@@ -220,14 +246,22 @@ class CodeHeapMachine(RuleBasedStateMachine):
         rows = self.heap.blocks()
         more = (len(rows) - blocks) * self.twin.header
         assert sum(row["payload_bytes"] for row in rows) + more == before, "bytes were lost"
+        assert sum(row["dead"] for row in rows) <= dead, "a hole is free, and of no use"
 
     @precondition(lambda self: self.live)
-    @rule(choice=st.integers(0, 99))
-    def execute(self, choice: int) -> None:
-        """Make a block's chunk executable."""
-        number, block = self.live[choice % len(self.live)]
-        self.heap.mark_exec(number)
-        self.twin.mark(self.twin.chunk_of(block), True)
+    @rule(choice=st.integers(0, 99), length=st.integers(1, 4))
+    def execute(self, choice: int, length: int) -> None:
+        """Make the chunks of a code list executable: all of them are, after it."""
+        start = choice % len(self.live)
+        code_list = self.live[start : start + length]
+        for number, block in code_list:
+            self.heap.mark_exec(number)
+            self.twin.mark(self.twin.chunk_of(block), True)
+        chunks = {self.twin.chunks.index(self.twin.chunk_of(block)) for _, block in code_list}
+        rows = self.heap.blocks()
+        assert {row["chunk"] for row in rows} >= chunks
+        for row in rows:
+            assert row["executable"] or row["chunk"] not in chunks, "a chunk is not executable"
 
     @precondition(lambda self: self.live)
     @rule(choice=st.integers(0, 99), keep=st.integers(0, 400), whole=st.booleans())
@@ -288,7 +322,7 @@ class CodeHeapMachine(RuleBasedStateMachine):
         self.heap.fail_backing_call(n, books)
         size = 0 if twin.historical else self.size(share)
         try:
-            found = self.heap.alloc(size)
+            found = self.alloc(size)
         except MemoryError:
             self.heap.fail_backing_call(0, books)
             after = self.heap.counters()
@@ -318,9 +352,9 @@ class CodeHeapMachine(RuleBasedStateMachine):
         }
         assert counted == expected
         assert_sound(rows, twin.header, twin.least_listed, joins=twin.joins)
-        executable = sum(chunk.executable for chunk in twin.chunks)
-        if counted["chunk_unmaps"] == 0 and twin.wx != "dual":
-            assert counted["flips_to_exec"] - counted["flips_to_write"] == executable
+        executable = sum(chunk.executable for chunk in twin.chunks) + twin.executable_gone
+        assert counted["flips_to_exec"] - counted["flips_to_write"] == executable
+        assert counted["flips_to_write"] <= self.allocs, "a flip to write without an alloc"
 
 
 def blocks_of(heap: CodeHeap) -> list[dict[str, int]]:

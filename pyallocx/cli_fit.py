@@ -1,0 +1,647 @@
+"""The verbs that choose size classes: ``fit``, and ``waste`` to look at those that there are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyallocx._cli_base import (
+    NO_DASH,
+    Once,
+    UsageError,
+    add_switch,
+    check_picture,
+    check_targets,
+)
+from pyallocx._core import CorruptionError, TraceError
+from pyallocx.units import format_bytes, format_count, parse_bytes, printable
+
+if TYPE_CHECKING:
+    from pyallocx.crossfit import CrossValidation
+    from pyallocx.fit import Fit
+    from pyallocx.league import League, Rival
+    from pyallocx.profile import Profile
+
+__all__ = ["add_verbs"]
+
+_WEIGHTS = ("count", "peak", "end", "byte_time")
+_FORMATS = ("scudo", "flat", "tcmalloc", "go", "memcached", "json")
+_METHODS = ("auto", "price", "divide", "quadratic", "greedy")
+# What a target needs of a table that it can take; flags go before.
+_TARGETS: Mapping[str, Mapping[str, Any]] = {
+    "scudo": {"header_bytes": 16, "bits": 7, "prefix": "table", "largest_bytes": 65552},
+    "tcmalloc": {"align_bytes": 8, "bits": 4, "largest_bytes": 262144},
+    "go": {"align_bytes": 16, "bits": 4, "largest_bytes": 32768},
+    "memcached": {"align_bytes": 16, "largest_bytes": 524288},
+}
+_WIDTH = 96
+
+
+def add_verbs(verbs: Any) -> None:
+    """Add the verbs to the parsers of the command."""
+    _add_fit(verbs)
+    _add_waste(verbs)
+
+
+def _add_profiles(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "profiles",
+        nargs="+",
+        metavar="PROFILE_OR_TRACE",
+        help="a file of either kind, told apart by content, or shipped:NAME; one for each program",
+    )
+    _add(
+        parser,
+        "--weight",
+        "|".join(_WEIGHTS),
+        "what a size of a trace counts: how often it is asked for (the default), how often it "
+        "lives at the peak or the end, how long; and which of a profile that has several",
+        choices=_WEIGHTS,
+    )
+
+
+def _add(
+    parser: argparse._ActionsContainer, flag: str, value: str, text: str, **options: Any
+) -> None:
+    parser.add_argument(flag, action=Once, metavar=value, help=text.replace("%", "%%"), **options)
+
+
+def _add_fit(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "fit",
+        help="the size classes that waste least on programs, with the proof",
+        description="Find the size classes that waste least on programs, prove it, and write them "
+        "in the form that an allocator takes. Sizes may be written 64KiB.",
+    )
+    _add_profiles(parser)
+    how = parser.add_argument_group("the table")
+    _add(how, "--classes", "K", "at most so many classes (default 32)")
+    _add(how, "--bits", "N", "at most so many significant bits in class - header")
+    _add(how, "--header", "BYTES", "added to every request (default 0; scudo: 16)")
+    _add(how, "--align", "BYTES", "classes are multiples of it, a power of two (default 16)")
+    _add(how, "--largest", "BYTES", "the largest class (default: the smallest that holds all)")
+    _add(how, "--page-cap", "PAGES", "a request wastes no more than this (default 2; inf: no cap)")
+    _add(how, "--page", "BYTES", "of such a page (default 4096)")
+    _add(
+        how,
+        "--prefix",
+        "N|table",
+        "so many first steps of the alignment must be classes; table: "
+        "as many as scudo's table map needs",
+    )
+    _add(how, "--force", "A,B,...", "classes that must be there")
+    _add(
+        how,
+        "--tail-rule",
+        "gperftools",
+        "count the end of spans, by this rule",
+        choices=("gperftools",),
+    )
+    _add(
+        how,
+        "--method",
+        "NAME",
+        f"one of {', '.join(_METHODS)}; all but greedy are exact",
+        choices=_METHODS,
+    )
+    _add(
+        how,
+        "--weights",
+        "bytes|count|equal",
+        "how several programs are combined: each with the "
+        "same bytes (the default), as they are, with the same number of requests",
+        choices=("bytes", "count", "equal"),
+    )
+    judge = parser.add_argument_group("judging it")
+    add_switch(judge, "--compare-greedy", "what the greedy tool of scudo's authors would choose")
+    add_switch(
+        judge, "--cross-validate", "leave each program out once, and draw programs at random"
+    )
+    output = parser.add_argument_group("output")
+    _add(
+        output,
+        "--export",
+        "FORMAT",
+        f"write the table: {', '.join(_FORMATS)}; sets what the target needs where no flag does",
+        choices=_FORMATS,
+    )
+    _add(output, "--name", "NAME", "of what is exported, an identifier")
+    _add(
+        output,
+        "-o",
+        "FILE",
+        f"where to (default: standard output, and all else to standard "
+        f"error); - is refused: {NO_DASH}",
+        dest="output",
+    )
+    _add(output, "--curve", "FILE", "write the least wastage for each number of classes (csv)")
+    _add(output, "--plot", "FILE", "write the picture of it: png, svg, pdf, by the suffix")
+    add_switch(output, "--json", "print JSON only")
+    add_switch(output, "--no-progress", "no bar on the terminal")
+    parser.set_defaults(run=_fit)
+
+
+def _add_waste(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "waste",
+        help="what the size classes of allocators waste on programs",
+        description="Print what tables of size classes waste on programs, in percent of the bytes "
+        "that requests up to 64 KiB ask for: class less header less request.",
+    )
+    _add_profiles(parser)
+    which = parser.add_argument_group("tables")
+    _add(which, "--preset", "all|NAME,...", "of which allocators (default all)")
+    _add(which, "--classes", "FILE.json", "and a size map that was saved, or exported as json")
+    _add(which, "--limit", "BYTES", "larger requests are left out (default 64KiB)")
+    output = parser.add_argument_group("output")
+    add_switch(output, "--json", "print JSON only")
+    _add(output, "--csv", "FILE", "write the table")
+    _add(output, "--plot", "FILE", "write the picture: png, svg, pdf, by the suffix")
+    add_switch(output, "--no-progress", "no bar on the terminal")
+    parser.set_defaults(run=_waste)
+
+
+# --- what goes in
+
+
+def _whole(flag: str, text: str) -> int:
+    """Read a number of bytes or of things that is finite."""
+    try:
+        value = parse_bytes(text)
+    except ValueError as exc:
+        raise UsageError(f"{flag}: {exc}") from None
+    if not isinstance(value, int):
+        raise UsageError(f"{flag}: {text!r} is not a finite number")
+    return value
+
+
+def _read(options: argparse.Namespace, open_trace: Callable[..., Any]) -> list[Profile]:
+    """Read the programs; each has a name of its own."""
+    from pyallocx.profile import Profile, load_profile_or_trace
+
+    progress = False if options.no_progress else None
+    found: list[Profile] = []
+    for spec in options.profiles:
+        try:
+            if spec.startswith("shipped:"):
+                name, trace = open_trace(spec, "raise", progress)
+                made = trace.profile(weight=options.weight or "count")
+                made = Profile(made.sizes, made.counts, name=name, metadata=made.metadata)
+            else:
+                made = load_profile_or_trace(spec, options.weight, progress=progress)
+        except ValueError as exc:
+            if isinstance(exc, TraceError):
+                raise
+            raise TraceError(f"{printable(spec)}: {exc}") from None
+        found.append(made)
+    names = [profile.name for profile in found]
+    for i, (profile, spec) in enumerate(zip(found, options.profiles, strict=True)):
+        if names.count(profile.name) > 1:
+            name = f"{spec} ({i + 1})" if options.profiles.count(spec) > 1 else spec
+            found[i] = Profile(profile.sizes, profile.counts, name=name, metadata=profile.metadata)
+    return found
+
+
+def _constraints(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the flags ask for, and where none does what the target of the export needs."""
+    wanted: dict[str, Any] = dict(_TARGETS.get(options.export, {}))
+    for flag, word in (
+        ("bits", "bits"),
+        ("header", "header_bytes"),
+        ("align", "align_bytes"),
+        ("largest", "largest_bytes"),
+        ("page", "page_bytes"),
+    ):
+        text = getattr(options, flag)
+        if text is not None:
+            wanted[word] = _whole(f"--{flag}", text)
+    if options.prefix is not None:
+        table = options.prefix == "table"
+        wanted["prefix"] = "table" if table else _whole("--prefix", options.prefix)
+    if options.force is not None:
+        wanted["forced"] = [_whole("--force", text) for text in options.force.split(",")]
+    if options.page_cap is not None:
+        try:
+            cap = float(options.page_cap)
+        except ValueError:
+            raise UsageError(f"--page-cap: {options.page_cap!r} is not a number of pages") from None
+        wanted["page_cap"] = None if cap == math.inf else cap
+    if options.tail_rule is not None:
+        wanted["tail_rule"] = options.tail_rule
+    if options.method is not None:
+        wanted["method"] = options.method
+    return wanted
+
+
+# --- fit
+
+
+def _fit(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
+    from pyallocx.fit import fit
+
+    classes = 32 if options.classes is None else _whole("--classes", options.classes)
+    wanted = _constraints(options)
+    if options.output is not None and options.export is None:
+        raise UsageError("-o: there is nothing to write without --export")
+    if options.name is not None and options.export is None:
+        raise UsageError("--name: there is nothing to name without --export")
+    if options.cross_validate and len(options.profiles) < 2:
+        raise UsageError("--cross-validate: one program; to leave programs out takes at least two")
+    targets = {"-o": options.output, "--curve": options.curve, "--plot": options.plot}
+    _check(targets, options)
+    programs = _read(options, open_trace)
+    weights = options.weights or "bytes"
+    one = programs[0] if len(programs) == 1 else programs
+    try:
+        best = fit(one, classes, weights=weights, **wanted)
+    except (ValueError, TypeError) as exc:
+        raise UsageError(str(exc)) from None
+    return _report(options, programs, weights, classes, wanted, best)
+
+
+def _check(targets: Mapping[str, str | None], options: argparse.Namespace) -> None:
+    check_targets(
+        {flag: path for flag, path in targets.items() if path is not None},
+        [spec for spec in options.profiles if not spec.startswith("shipped:")],
+        "profile",
+    )
+    if options.plot is not None:
+        check_picture(options.plot)
+
+
+def _report(
+    options: argparse.Namespace,
+    programs: list[Profile],
+    weights: str,
+    classes: int,
+    wanted: dict[str, Any],
+    best: Fit,
+) -> int:
+    """Judge the table, write what is asked for, and say it."""
+    from pyallocx.crossfit import cross_validate
+    from pyallocx.fit import fit
+    from pyallocx.league import rivals
+
+    problems: list[str] = []
+    written: list[str] = []
+    exported = None
+    if options.export is not None:
+        try:
+            exported = best.export(options.export, name=options.name)
+        except (ValueError, TypeError, CorruptionError) as exc:
+            problems.append(f"--export: {exc}")
+    others = rivals(best)
+    greedy = None
+    if options.compare_greedy:
+        greedy = fit(
+            best._profile,
+            classes,
+            **{k: v for k, v in wanted.items() if k != "method"},
+            method="greedy",
+        )
+    held_out = None
+    if options.cross_validate:
+        held_out = cross_validate(
+            programs,
+            classes,
+            weights=weights,
+            names=[program.name for program in programs],
+            progress=False if options.no_progress else None,
+            **wanted,
+        )
+    _write(options, best, others, exported, written, problems)
+    if options.json:
+        document = _document(programs, weights, best, others, greedy, held_out)
+        if options.export is not None:
+            document["export"] = {"format": options.export, "text": exported}
+        print(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        # The export alone goes to standard output, so that it can go into a file or a compiler.
+        aside = exported is not None and options.output is None
+        lines = [
+            *_lines(programs, weights, best, greedy, held_out),
+            *_standing(best, others),
+            *_notes(programs, held_out),
+            *written,
+        ]
+        print("\n".join(lines), file=sys.stderr if aside else sys.stdout)
+        if aside and exported is not None:
+            print(exported, end="")
+    sys.stdout.flush()
+    for problem in problems:
+        print(f"pyallocx: error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _write(
+    options: argparse.Namespace,
+    best: Fit,
+    others: Sequence[Rival],
+    exported: str | None,
+    written: list[str],
+    problems: list[str],
+) -> None:
+    """Write the files; what cannot be written does not keep the rest from being told."""
+    from pyallocx._files import write_atomically
+
+    def attempt(flag: str, path: str | None, noun: str, write: Callable[[str], object]) -> None:
+        if path is None:
+            return
+        try:
+            write(path)
+            written.append(f"{noun}: {path}")
+        except OSError as exc:
+            problems.append(f"{flag}: {path}: {exc.strerror or exc}")
+
+    if exported is not None:
+        data = exported.encode()
+        attempt(
+            "-o",
+            options.output,
+            f"export ({options.export})",
+            lambda path: write_atomically(path, lambda stream: stream.write(data)),
+        )
+    if options.curve is None and options.plot is None:
+        return
+    least = len({*best._wanted.forced, best._wanted.largest_bytes})
+    curve = best.curve(max(256, 2 * len(best.classes), least))
+    attempt("--curve", options.curve, "curve", curve.to_csv)
+    if options.plot is not None:
+        from pyallocx._sizeplot import plot_fit
+
+        attempt(
+            "--plot",
+            options.plot,
+            "picture",
+            lambda path: plot_fit(best, curve, others, path=path),
+        )
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _document(
+    programs: Sequence[Profile],
+    weights: str,
+    best: Fit,
+    others: Sequence[Rival],
+    greedy: Fit | None,
+    held_out: CrossValidation | None,
+) -> dict[str, Any]:
+    table = best.table
+    addition = best.best_addition()
+    document: dict[str, Any] = {
+        "profiles": [
+            {"name": p.name, "requests": p.total_count, "requested_bytes": p.total_bytes}
+            for p in programs
+        ],
+        "weights": weights if len(programs) > 1 else None,
+        "classes": best.classes.tolist(),
+        "wastage_bytes": best.wastage_bytes,
+        "parts": best.parts,
+        "percent": _finite(table.percent),
+        "lower_bound_bytes": best.lower_bound_bytes,
+        "gap": best.gap,
+        "exact": best.exact,
+        "method": best.method,
+        "quadrangle_condition": best.monge,
+        "spare": best.spare,
+        "floor_bytes": best.floor_bytes,
+        "requests": table.requests,
+        "requested_bytes": table.requested_bytes,
+        "excluded_count": best.excluded_count,
+        "excluded_bytes": best.excluded_bytes,
+        "loss_bytes": [_finite(float(loss)) for loss in best.marginal()],
+        "best_addition": None if addition is None else addition._asdict(),
+        "constraints": best.constraints,
+        "seconds": best.seconds,
+        "presets": [one._asdict() | {"percent": _finite(one.percent)} for one in others],
+        "held_out": held_out is not None,
+    }
+    if greedy is not None:
+        document["greedy"] = {
+            "classes": greedy.classes.tolist(),
+            "wastage_bytes": greedy.wastage_bytes,
+            "seconds": greedy.seconds,
+        }
+    if held_out is not None:
+        document["cross_validation"] = {
+            "in_sample_percent": _finite(held_out.in_sample_percent),
+            "held_out_percent": _finite(held_out.held_out_percent),
+            "low_percent": _finite(held_out.low_percent),
+            "high_percent": _finite(held_out.high_percent),
+            "confidence": held_out.confidence,
+            "programs": [
+                {k: _finite(v) if isinstance(v, float) else v for k, v in row._asdict().items()}
+                for row in held_out.rows
+            ],
+        }
+    return document
+
+
+def _wrapped(head: str, text: str) -> str:
+    return textwrap.fill(f"{head}{text}", _WIDTH, subsequent_indent="  ")
+
+
+def _lines(
+    programs: Sequence[Profile],
+    weights: str,
+    best: Fit,
+    greedy: Fit | None,
+    held_out: CrossValidation | None,
+) -> list[str]:
+    """Say what was found, and why nothing is better."""
+    table = best.table
+    requests = (
+        f"{format_count(round(table.requests))} requests of {format_bytes(table.requested_bytes)}"
+    )
+    if len(programs) == 1:
+        lines = [f"fitted to: {printable(programs[0].name)}, {requests}"]
+    else:
+        how = {"bytes": "each with the same bytes", "count": "counts as they are"}
+        lines = [
+            _wrapped("fitted to: ", ", ".join(printable(p.name) for p in programs)),
+            f"  {how.get(weights, 'each with the same number of requests')}: {requests}",
+        ]
+    k = len(best.classes)
+    lines.append(_wrapped(f"classes ({k}): ", " ".join(map(str, best.classes.tolist()))))
+    percent = "" if math.isnan(table.percent) else f", {table.percent:.2f}% of what is asked for"
+    lines.append(f"wastage: {format_bytes(best.wastage_bytes)}{percent}")
+    words = {
+        "alignment_bytes": "alignment",
+        "rest_bytes": "up to the class",
+        "tail_bytes": "ends of spans",
+        "capped_bytes": "pages that are never touched",
+    }
+    parts = [f"{words[name]} {format_bytes(value)}" for name, value in best.parts.items() if value]
+    if parts:
+        lines.append(f"  {', '.join(parts)}")
+    lines.append(f"  no table under these constraints is below {format_bytes(best.floor_bytes)}")
+    lines.append(f"proof: {_proof(best)}")
+    if best.excluded_count:
+        lines.append(
+            f"left out: {format_count(round(best.excluded_count))} requests of "
+            f"{format_bytes(best.excluded_bytes)} above {best.classes[-1]} have no class, cost 0"
+        )
+    addition = best.best_addition()
+    if addition is not None:
+        lines.append(
+            f"one class more: {addition.class_bytes} would save "
+            f"{format_bytes(addition.saved_bytes)}"
+        )
+    losses = best.marginal()[:-1]
+    if len(losses):
+        least = int(losses.argmin())
+        lines.append(
+            f"one class less: without {best.classes[least]} it would lose "
+            f"{format_bytes(float(losses[least]))}"
+        )
+    if greedy is not None:
+        more = greedy.wastage_bytes - best.wastage_bytes
+        ratio = (
+            f", {greedy.wastage_bytes / best.wastage_bytes:.3f} times" if best.wastage_bytes else ""
+        )
+        lines.append(
+            f"greedy: {format_bytes(greedy.wastage_bytes)}, {format_bytes(more)} more{ratio}; "
+            f"it took {_seconds(greedy.seconds)}, this {_seconds(best.seconds)}"
+        )
+    shown = [
+        f"{name} {'none' if value is None else value}"
+        for name, value in best.constraints.items()
+        if name != "classes" and (value not in ([], 0, None) or name == "page_cap")
+    ]
+    lines.append(_wrapped("constraints: ", ", ".join(shown)))
+    if held_out is not None:
+        lines += ["", *repr(held_out).splitlines(), ""]
+    return lines
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def _proof(best: Fit) -> str:
+    slack = 0 if best.exact else 1e-9 * abs(best.wastage_bytes)
+    if best.gap <= slack:
+        text = "no table of so many classes wastes less: the lower bound is the same"
+        text += "" if best.exact else " up to rounding"
+    else:
+        text = (
+            f"none; the best table wastes at least {format_bytes(best.lower_bound_bytes)}, "
+            f"{format_bytes(best.gap)} less"
+        )
+    text += f" ({best.method}, {_seconds(best.seconds)})"
+    if best.spare > 0:
+        text += f"; {best.spare} more classes would save nothing"
+    return text
+
+
+def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:
+    if not others:
+        return ["presets: none has a class for all of these requests"]
+    ahead = sum(one.wastage_bytes < best.wastage_bytes for one in others)
+    lines = [
+        f"presets on the same requests, by the same measure: {ahead} of {len(others)} waste less"
+    ]
+    # Each distinct result once: versions of an allocator often are one table.
+    seen: dict[tuple[float, int], list[str]] = {}
+    for one in others:
+        seen.setdefault((one.wastage_bytes, one.classes), []).append(one.name)
+    for (wasted, classes), names in list(seen.items())[:5]:
+        share = next(one.percent for one in others if one.name == names[0])
+        lines.append(
+            f"  {names[0]:24} {classes:5} classes {format_bytes(wasted):>10} {share:7.2f}%"
+            + (f"  also {', '.join(names[1:])}" if len(names) > 1 else "")
+        )
+    if len(seen) > 5:
+        (wasted, _), names = list(seen.items())[-1]
+        lines.append(f"  ... the last, {names[0]}, {format_bytes(wasted)}")
+    return lines
+
+
+def _notes(programs: Sequence[Profile], held_out: CrossValidation | None) -> list[str]:
+    if len(programs) == 1:
+        return [
+            "warning: fitted to one program and not tested on others, which such a table can suit "
+            "badly;\n  give several and --cross-validate"
+        ]
+    if held_out is None:
+        return ["note: not tested on programs that were left out: --cross-validate does that"]
+    return []
+
+
+# --- waste
+
+
+def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
+    from pyallocx.league import league
+    from pyallocx.presets import preset_names
+    from pyallocx.sizemap import SizeMap
+
+    names: Sequence[str] = preset_names()
+    if options.preset not in (None, "all"):
+        names = list(dict.fromkeys(options.preset.split(",")))
+        unknown = [name for name in names if name not in preset_names()]
+        if unknown:
+            raise UsageError(
+                f"--preset: no preset {unknown[0]!r}; there are {', '.join(preset_names())}"
+            )
+    limit = 65536 if options.limit is None else _whole("--limit", options.limit)
+    _check({"--csv": options.csv, "--plot": options.plot}, options)
+    tables = {}
+    if options.classes is not None:
+        try:
+            table = SizeMap.load(options.classes)
+        except ValueError as exc:
+            raise UsageError(f"--classes: {exc}") from None
+        stem = os.path.splitext(os.path.basename(options.classes))[0]
+        name = printable(table.name or stem)
+        tables[f"{name} (file)" if name in names else name] = table
+    programs = _read(options, open_trace)
+    try:
+        result = league(programs, names, tables=tables, limit_bytes=limit)
+    except ValueError as exc:
+        raise UsageError(str(exc)) from None
+    written, problems = [], []
+    for flag, path, noun, write in (
+        ("--csv", options.csv, "table", result.to_csv),
+        ("--plot", options.plot, "picture", lambda path: result.plot(path=path)),
+    ):
+        if path is None:
+            continue
+        try:
+            write(path)
+            written.append(f"{noun}: {path}")
+        except OSError as exc:
+            problems.append(f"{flag}: {path}: {exc.strerror or exc}")
+    if options.json:
+        document = {
+            "limit_bytes": result.limit_bytes,
+            "programs": list(result.programs),
+            "rows": result.to_dicts(),
+        }
+        print(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        print("\n".join([*_league_lines(result), *written]))
+    sys.stdout.flush()
+    for problem in problems:
+        print(f"pyallocx: error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _league_lines(result: League) -> list[str]:
+    lines = [
+        f"wastage in % of the bytes that requests up to {format_bytes(result.limit_bytes)} ask "
+        "for; K: classes up to there",
+        "* the least of a column; + without requests that are larger than the last class",
+        "",
+        *result.lines(),
+    ]
+    return [printable(line) for line in lines]

@@ -1,0 +1,290 @@
+"""The verbs fit and waste."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+
+import pyallocx as px
+from pyallocx import cli_fit
+from pyallocx.cli import main
+from pyallocx.exports import FORMATS
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return two programs in files."""
+    one = px.Profile([16, 40, 100, 320, 1500, 9000, 70000], [300, 12, 60, 7, 4, 2, 1], name="one")
+    two = px.Profile([24, 64, 100, 700, 4000], [30, 120, 60, 70, 4], name="two")
+    paths = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    for profile, path in zip((one, two), paths, strict=True):
+        profile.save(path)
+    return [str(path) for path in paths]
+
+
+def run(capsys, *argv, code=0):
+    assert main([str(word) for word in argv]) == code
+    return capsys.readouterr()
+
+
+def test_lists_are_those_of_the_library():
+    assert cli_fit._FORMATS == FORMATS
+    assert sorted(cli_fit._METHODS) == sorted(px.fit.__globals__["METHODS"])
+
+
+def test_a_person_reads_the_table_the_proof_and_what_was_left_out(files, capsys):
+    out, err = run(capsys, "fit", files[0], "--classes", 4, "--largest", "64KiB")
+    assert err == ""
+    best = px.fit(px.load_profile(files[0]), 4, largest_bytes=65536)
+    lines = out.splitlines()
+    assert lines[0].startswith("fitted to: one, 385 requests of ")
+    assert f"classes (4): {' '.join(map(str, best.classes.tolist()))}" in lines
+    assert "proof: no table of so many classes wastes less" in out
+    assert "left out: 1 requests of 68.4 KiB above 65536 have no class, cost 0" in out
+    assert "one class more: " in out
+    assert "one class less: without " in out
+    assert "presets on the same requests, by the same measure: " in out
+    assert "warning: fitted to one program" in out
+
+
+def test_json_of_fit(files, capsys):
+    out, err = run(
+        capsys,
+        *("fit", files[0], "--classes", "6", "--bits", "7", "--header", "16", "--largest", "65552"),
+        *("--compare-greedy", "--json"),
+    )
+    assert err == ""
+    result = json.loads(out)
+    best = px.fit(px.load_profile(files[0]), 6, bits=7, header_bytes=16, largest_bytes=65552)
+    assert result["classes"] == best.classes.tolist()
+    assert result["wastage_bytes"] == best.wastage_bytes == sum(result["parts"].values())
+    assert (result["lower_bound_bytes"], result["gap"]) == (best.lower_bound_bytes, 0)
+    assert result["constraints"] == best.constraints
+    assert result["seconds"] >= 0
+    assert result["greedy"]["wastage_bytes"] >= best.wastage_bytes
+    assert result["excluded_count"] == 1
+    assert result["loss_bytes"][-1] is None
+    assert result["held_out"] is False
+    assert {one["name"] for one in result["presets"]} <= set(px.preset_names())
+
+
+def test_flags_reach_the_fit(files, capsys):
+    out, _ = run(
+        capsys,
+        *(
+            "fit",
+            files[0],
+            "--classes",
+            "10",
+            "--header",
+            "8",
+            "--align",
+            "8",
+            "--force",
+            "24,1KiB",
+        ),
+        *("--prefix", "2", "--page-cap", "inf", "--page", "8KiB", "--method", "quadratic"),
+        *("--tail-rule", "gperftools", "--json"),
+    )
+    constraints = json.loads(out)["constraints"]
+    assert constraints["tail_rule"]["move_bytes"] == 65536
+    del constraints["tail_rule"], constraints["largest_bytes"]
+    assert constraints == {
+        "classes": 10,
+        "bits": None,
+        "header_bytes": 8,
+        "align_bytes": 8,
+        "forced": [16, 24, 1024],
+        "prefix": 2,
+        "page_bytes": 8192,
+        "page_cap": None,
+    }
+
+
+@pytest.mark.parametrize("weights", ["bytes", "count", "equal"])
+def test_several_programs(files, capsys, weights):
+    out, _ = run(capsys, "fit", *files, "--weights", weights, "--classes", 4, "--json")
+    both = [px.load_profile(path) for path in files]
+    assert json.loads(out)["classes"] == px.fit(both, 4, weights=weights).classes.tolist()
+    out, _ = run(capsys, "fit", *files, "--classes", 4)
+    assert "fitted to: one, two\n  each with the same bytes: " in out
+    assert "note: not tested on programs that were left out" in out
+
+
+def test_cross_validation(files, capsys):
+    out, err = run(capsys, "fit", *files, "--classes", 4, "--cross-validate")
+    assert err == ""
+    assert "4 size classes, 2 programs" in out
+    assert "held out" in out
+    assert "note:" not in out
+    out, _ = run(capsys, "fit", *files, "--classes", 4, "--cross-validate", "--json")
+    result = json.loads(out)
+    assert result["held_out"] is True
+    assert [row["program"] for row in result["cross_validation"]["programs"]] == ["one", "two"]
+
+
+def test_traces_and_weights(capsys):
+    out, _ = run(capsys, "fit", "shipped:sqlite3", "--weight", "peak", "--classes", 8, "--json")
+    profile = px.load_shipped("sqlite3").profile("peak")
+    assert json.loads(out)["classes"] == px.fit(profile, 8).classes.tolist()
+    out, _ = run(capsys, "waste", "shipped:sqlite3", "shipped:python3", "--preset", "go")
+    assert "sqlite3         python3" in out
+
+
+def test_equal_names_are_told_apart(files, capsys):
+    out, _ = run(capsys, "waste", files[0], files[0], "--json", "--preset", "go")
+    programs = json.loads(out)["programs"]
+    assert len(set(programs)) == 2
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_export_is_alone_on_standard_output(format, files, tmp_path, capsys):
+    header = ["--header", "48"] if format == "memcached" else []
+    out, err = run(capsys, "fit", *files, "--export", format, *header)
+    assert "classes (" in err
+    assert "classes (" not in out
+    target = tmp_path / "out"
+    name = [] if format == "memcached" else ["--name", "mine"]
+    told, err = run(capsys, "fit", *files, "--export", format, *header, *name, "-o", target)
+    assert f"export ({format}): {target}" in told
+    assert err == ""
+    written = target.read_text()
+    assert written.replace("mine", "").lower() != ""
+    if format == "json":
+        assert px.SizeMap.load(target).name == "mine"
+    out, _ = run(capsys, "fit", *files, "--export", format, *header, *name, "--json")
+    assert json.loads(out)["export"] == {"format": format, "text": written}
+
+
+def test_an_export_that_is_not_possible_is_told_beside_the_table(files, capsys):
+    out, err = run(
+        capsys,
+        *("fit", files[0], "--export", "scudo", "--bits", "6", "--prefix", "0", "--classes", "3"),
+        code=1,
+    )
+    assert "classes (3)" in out
+    assert "pyallocx: error: --export: scudo: V2: " in err
+    out, err = run(capsys, "fit", files[0], "--export", "memcached", "--json", code=1)
+    assert json.loads(out)["export"]["text"] is None
+    assert "the smallest chunk is 48" in err
+
+
+def test_curve_and_plot(files, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    curve, picture = tmp_path / "curve.csv", tmp_path / "fit.png"
+    out, _ = run(capsys, "fit", files[0], "--classes", 3, "--curve", curve, "--plot", picture)
+    assert f"curve: {curve}\npicture: {picture}\n" in out
+    rows = list(csv.DictReader(curve.open()))
+    best = px.fit(px.load_profile(files[0]), 3)
+    assert [row["classes"] for row in rows] == ["1", "2", "3", "4", "5", "6", "7"]
+    assert int(rows[2]["wastage_bytes"]) == best.wastage_bytes
+    assert picture.stat().st_size > 10000
+
+
+def test_waste(files, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    table = tmp_path / "ours.json"
+    px.fit(px.load_profile(files[0]), 6).to_map(name="").save(table)
+    target, picture = tmp_path / "w.csv", tmp_path / "w.png"
+    out, err = run(
+        capsys,
+        *("waste", *files, "--preset", "jemalloc,linux-kmalloc,jemalloc", "--classes", table),
+        *("--csv", target, "--plot", picture),
+    )
+    assert err == ""
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines[4:7]] == ["ours", "jemalloc", "linux-kmalloc"] or [
+        line.split()[0] for line in lines[4:7]
+    ] == ["jemalloc", "ours", "linux-kmalloc"]
+    assert "+" in lines[6]
+    assert "*" in out
+    assert len(target.read_text().splitlines()) == 4
+    assert picture.exists()
+    out, _ = run(capsys, "waste", files[0], "--json")
+    result = json.loads(out)
+    assert {row["name"] for row in result["rows"]} == set(px.preset_names())
+    out, _ = run(capsys, "waste", files[0], "--preset", "go", "--limit", "1KiB", "--json")
+    assert json.loads(out)["limit_bytes"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["fit"], "required"),
+        (["fit", "ONE", "--classes", "0"], "classes must be between 1"),
+        (["fit", "ONE", "--classes", "many"], "--classes: 'many' is not a number"),
+        (["fit", "ONE", "--classes", "inf"], "--classes: 'inf' is not a finite number"),
+        (["fit", "ONE", "--prefix", "table"], "which needs bits"),
+        (["fit", "ONE", "--classes", "2", "--force", "16,32"], "3 must be there"),
+        (["fit", "ONE", "--force", "16,,32"], "--force"),
+        (["fit", "ONE", "--largest", "8"], "largest_bytes"),
+        (["fit", "ONE", "--header", "1MiB", "--largest", "64KiB"], "header_bytes"),
+        (["fit", "ONE", "--page-cap", "two"], "--page-cap: 'two' is not a number of pages"),
+        (["fit", "ONE", "--page-cap", "nan"], "page_cap"),
+        (["fit", "ONE", "--cross-validate"], "at least two"),
+        (["fit", "ONE", "-o", "x"], "nothing to write without --export"),
+        (["fit", "ONE", "--name", "x"], "nothing to name without --export"),
+        (["fit", "ONE", "--export", "rust"], "invalid choice"),
+        (["fit", "ONE", "--bits", "3", "--bits", "4"], "given twice"),
+        (["fit", "ONE", "--export", "flat", "-o", "ONE"], "is the profile itself"),
+        (["fit", "ONE", "--export", "flat", "-o", "-"], "- is no file"),
+        (["fit", "ONE", "--curve", "ONE"], "is the profile itself"),
+        (["fit", "ONE", "--curve", "c.csv", "--plot", "c.csv"], "one file"),
+        (["fit", "ONE", "--curve", "nowhere/c.csv"], "no such directory"),
+        (["fit", "ONE", "--plot", "x.docx"], "no picture format"),
+        (["fit", "no such file"], "No such file"),
+        (["fit", "shipped:nobody"], "no shipped trace"),
+        (["waste"], "required"),
+        (["waste", "ONE", "--preset", "jemaloc"], "no preset 'jemaloc'"),
+        (["waste", "ONE", "--preset", ""], "no preset ''"),
+        (["waste", "ONE", "--classes", "ONE"], "--classes: "),
+        (["waste", "ONE", "--limit", "1"], "requests no bytes"),
+        (["waste", "ONE", "--csv", "ONE"], "is the profile itself"),
+    ],
+)
+def test_wrong_use(argv, message, files, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before = (tmp_path / "one.txt").read_bytes()
+    out, err = run(capsys, *(files[0] if word == "ONE" else word for word in argv), code=2)
+    assert out == ""
+    assert message in err
+    assert (tmp_path / "one.txt").read_bytes() == before
+    assert not (tmp_path / "c.csv").exists()
+
+
+@pytest.mark.parametrize("content", ["", "16 0\n", "16 1\nx\n", "16 nan\n", "16 -3\n"])
+@pytest.mark.parametrize("verb", ["fit", "waste"])
+def test_profiles_that_are_none(content, verb, tmp_path, capsys):
+    path = tmp_path / "bad.txt"
+    path.write_text(content)
+    out, err = run(capsys, verb, path, code=1)
+    assert out == ""
+    assert err.startswith(f"pyallocx: error: {path}: ")
+    assert err.count("\n") == 1
+
+
+def test_a_weight_that_a_trace_has_not(tmp_path, capsys):
+    path = tmp_path / "t.npz"
+    px.Trace(op=[0, 1], object=[0, 0], size_bytes=[16, 0]).save(path)
+    out, err = run(capsys, "fit", path, "--weight", "end", code=1)
+    assert out == ""
+    assert str(path) in err
+
+
+def test_a_full_disk_does_not_lose_the_answer(files, capsys):
+    out, err = run(
+        capsys, "fit", files[0], "--classes", 3, "--export", "flat", "-o", "/dev/full", code=1
+    )
+    assert "classes (3)" in out
+    assert "-o: /dev/full: No space left" in err
+
+
+def test_fit_of_a_real_program_can_be_compiled_from_the_shell(shared_data):
+    path = shared_data / "sizeclass" / "profiles" / "sqlite3-cum.xml"
+    command = [sys.executable, "-m", "pyallocx", "fit", path, "--bits", "5", "--export", "scudo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("//")
+    assert done.stdout.endswith("};\n")
+    assert "0x00020" in done.stdout
