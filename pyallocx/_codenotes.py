@@ -57,10 +57,13 @@ def _unused(result: SweepResult, measured: list[tuple[int, dict[str, Any]]]) -> 
         # One value for all policies is not worth a word, unless nobody looks at it.
         if not ignoring or not (several or all(p["policy"] in ignoring for _, p in named)):
             continue
-        # Where "all but one" is shorter.
-        who = f"by {_listed(users)} only" if len(users) <= 3 else f"not by {_listed(ignoring)}"
+        who = (
+            f"used by {_listed(users)} only"
+            if len(users) <= 3
+            else f"not used by {_listed(ignoring)}"
+        )
         same = f": rows of {_listed(ignoring)} that differ in it alone are the same"
-        lines.append(f"{name} is used {who}{same if several else ''}.")
+        lines.append(f"{name} is {who}{same if several else ''}.")
     return lines
 
 

@@ -313,8 +313,8 @@ def chunk_map(
     Parameters
     ----------
     heap : CodeHeap, CodeReplay, sequence of dict, or mapping of str to one of them
-        A live heap, what `replay_code` returned, or the ``blocks`` of either. Several by name are drawn side by side, in
-        the same scale: ``{"before": a, "after": b}``.
+        A live heap, what `replay_code` returned, or the ``blocks`` of either. Several by name are
+        drawn side by side, in the same scale: ``{"before": a, "after": b}``.
     path : path, optional
         Write the picture there; its suffix decides the format.
     ax : matplotlib.axes.Axes, optional

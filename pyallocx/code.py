@@ -91,7 +91,7 @@ PARAMETERS: tuple[Parameter, ...] = (
         "header_bytes",
         None,
         parse_bytes,
-        "bytes of the header before each block, 0 for none, such as 16 in sljit, 20 or 40 in nanojit; "
+        "bytes of the header before each block, such as 16 in sljit, 20 or 40 in nanojit; 0 none; "
         "default: the design's own, 40 in history",
         check=whole(0, 4096, missing=True),
     ),

@@ -40,6 +40,7 @@ __all__ = ["picture_format", "plot_curves", "plot_sweep"]
 # Colours that differ for colour-blind readers (Okabe and Ito 2008), and a marker each for print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D1F")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_GREY = "#666666"
 _MARK_COLOUR = {"knee": "#B00020", "best": "#B00020"}
 _LANDMARK_COLOUR = "#7A3E9D"
 _CALL_WORDS = {"calls", "mallocs", "reallocs", "frees", "maps", "unmaps", "protects"}

@@ -547,6 +547,7 @@ def _tabulate(
         if column not in columns:
             columns[column] = [row.get(column) for row in measured]
     columns["status"] = [o if isinstance(o, str) else "ok" for o in outcomes]
+
     def table(metadata: dict[str, object]) -> SweepResult:
         return SweepResult(
             columns,

@@ -59,8 +59,8 @@ def test_ignored_parameters_are_named():
     assert notes(policy=["partition", "segregated"], partitions=4) == []
     assert notes(policy="partition", partitions=[4, 8]) == []
     assert notes(policy=["byte_limit", "bump", "pack"], byte_limit=4096, jump_bytes=[8, 16]) == [
-        "jump_bytes is used not by bump and pack: rows of bump and pack that differ in it alone are "
-        "the same."
+        "jump_bytes is not used by bump and pack: rows of bump and pack that differ in it alone "
+        "are the same."
     ]
     # The default grid is no mistake.
     assert notes() == []

@@ -1,4 +1,4 @@
-"""A code heap as somebody uses it who has read the README: wrong calls, words, maps of live heaps."""
+"""A code heap as somebody uses it who has read the README: wrong calls, words, live maps."""
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_zero_is_a_number():
 
 
 def test_out_of_memory_in_plain_words():
-    with pytest.raises(MemoryError, match="^out of memory: the system refused"):
+    with pytest.raises(MemoryError, match=r"^out of memory: the system refused"):
         px.replay_code(px.synthesize_code(5), fail_at=1)
 
 

@@ -422,6 +422,6 @@ def test_best_says_what_is_best():
     less = table([1024, 2048], [5, 5])
     assert "<- best" in repr(less)
     assert explain(less) == [
-        "key 0 (best): no cell has fewer calls (5), and of those with as few it has the least waste "
-        "(1 KiB)."
+        "key 0 (best): no cell has fewer calls (5), and of those with as few it has the least "
+        "waste (1 KiB)."
     ]

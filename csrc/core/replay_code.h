@@ -64,10 +64,10 @@ typedef struct ax_code_replay_options {
 
 int ax_code_replay_begin(ax_code_replay *replay, const ax_trace_view *trace,
                          const ax_code_replay_options *options, ax_detail *detail);
-/* Replays at most so many events more, and ends before that once they have made so much work, so that
- * the caller comes to hear of a cancellation however slow a policy is. Work is counted, not timed: a
- * step of a search is 1, an event AX_CODE_EVENT_WORK, a system call AX_CODE_CALL_WORK. An event is
- * not interrupted. */
+/* Replays at most so many events more, and ends before that once they have made so much work, so
+ * that the caller comes to hear of a cancellation however slow a policy is. Work is counted, not
+ * timed: a step of a search is 1, an event AX_CODE_EVENT_WORK, a system call AX_CODE_CALL_WORK. An
+ * event is not interrupted. */
 int ax_code_replay_step(ax_code_replay *replay, size_t events, uint64_t work, size_t *left,
                         ax_detail *detail);
 void ax_code_replay_end(ax_code_replay *replay);

@@ -27,7 +27,8 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
 
     switch (status) {
     case AX_ERR_NOMEM:
-        PyErr_SetString(PyExc_MemoryError, d->what ? what : "out of memory: the system refused a request for more");
+        PyErr_SetString(PyExc_MemoryError,
+                        d->what ? what : "out of memory: the system refused a request for more");
         return NULL;
     case AX_ERR_RANGE:
         if (d->where) {
@@ -68,13 +69,14 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
             return PyErr_Format(
                 state->CorruptionError,
                 "%s: %s of the terminator of chunk %llu at %s: found %s, expected %s", text, what,
-                (unsigned long long)(d->high >> 32), hex(d->where).text, hex(d->value).text, hex(d->low).text);
+                (unsigned long long)(d->high >> 32), hex(d->where).text, hex(d->value).text,
+                hex(d->low).text);
         }
         return PyErr_Format(state->CorruptionError,
                             "%s: %s of block %llu of chunk %llu at %s: found %s, expected %s", text,
                             what, (unsigned long long)(uint32_t)d->high,
-                            (unsigned long long)(d->high >> 32), hex(d->where).text, hex(d->value).text,
-                            hex(d->low).text);
+                            (unsigned long long)(d->high >> 32), hex(d->where).text,
+                            hex(d->value).text, hex(d->low).text);
     case AX_ERR_CLOSED:
     case AX_ERR_SEALED:
         return PyErr_Format(PyExc_ValueError, "%s", what);

@@ -91,8 +91,8 @@ static PyObject *replay_step(PyObject *op, PyObject *argument)
     size_t left = 0;
     ax_detail detail = {0};
     int status;
-    Py_BEGIN_ALLOW_THREADS status = ax_code_replay_step(&self->replay, events, AX_CODE_STEP_WORK,
-                                                        &left, &detail);
+    Py_BEGIN_ALLOW_THREADS status =
+        ax_code_replay_step(&self->replay, events, AX_CODE_STEP_WORK, &left, &detail);
     Py_END_ALLOW_THREADS axpy_leave(&self->busy);
     return status == AX_OK ? PyLong_FromSize_t(left) : axpy_raise(self->state, status, &detail);
 }

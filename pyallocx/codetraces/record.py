@@ -23,9 +23,7 @@ __all__ = ["Recording", "RecordingError", "UnknownProgram", "record_jit"]
 
 _NODE = re.compile(r"node(js)?([-\d.]*)")
 _JAVA = re.compile(r"java([-\d.]*)")
-_OVERRIDES = re.compile(
-    r"--(no-?log[-_]code|(no-?)?logfile(=|$))|-XX:(LogFile=|-LogCompilation)"
-)
+_OVERRIDES = re.compile(r"--(no-?log[-_]code|(no-?)?logfile(=|$))|-XX:(LogFile=|-LogCompilation)")
 # What node runs first in a worker, and never in the main thread.
 _WORKER = b"node:internal/main/worker_thread"
 
@@ -74,8 +72,8 @@ def record_jit(command: Sequence[str], *, isolate: int = 0) -> Recording:
         ``returncode``, and ``trace`` with ``program``, ``command`` and ``returncode`` in its
         metadata. Of node it is the trace of one isolate; where worker threads had logs too,
         ``isolates`` counts them all, ``isolate`` says which this is, and ``creations_not_read``
-        how often the others created code. Child processes are not recorded. What a signal has ended may leave half a line: it is
-        dropped, and counted in ``dropped``.
+        how often the others created code. Child processes are not recorded. What a signal has
+        ended may leave half a line: it is dropped, and counted in ``dropped``.
 
     Raises
     ------
