@@ -129,25 +129,27 @@ static void test_slices(void)
     }
 }
 
+#define WORK 5000
+
 /* A step ends by the work that its events make. */
 static void test_work(void)
 {
     memset(&c, 0, sizeof c);
-    for (uint32_t i = 0; i < 1000; i++) {
+    for (uint32_t i = 0; i < ROOM; i++) {
         event(A, i, 100);
     }
-    c.objects = 1000;
+    c.objects = ROOM;
     const ax_code_replay_options options = options_of(AX_CODE_PACK);
-    size_t left = 1000;
+    size_t left = ROOM;
     CHECK(begin(&options, NULL) == AX_OK);
     while (left) {
         const size_t before = left;
         const uint64_t steps = r.heap.counters.list_scan_steps;
-        CHECK(ax_code_replay_step(&r, SIZE_MAX, 20000, &left, NULL) == AX_OK && left < before);
-        CHECK(left == 0 || before - left <= 20000 / AX_CODE_EVENT_WORK);
-        CHECK(r.heap.counters.list_scan_steps - steps < 20000 + 1000);
+        CHECK(ax_code_replay_step(&r, SIZE_MAX, WORK, &left, NULL) == AX_OK && left < before);
+        CHECK(left == 0 || before - left <= WORK / AX_CODE_EVENT_WORK);
+        CHECK(r.heap.counters.list_scan_steps - steps < WORK + ROOM);
     }
-    CHECK(r.heap.counters.list_scan_steps > 10 * 20000);
+    CHECK(r.heap.counters.list_scan_steps > 10 * WORK);
     size_t still;
     CHECK(ax_code_replay_step(&r, SIZE_MAX, 0, &still, NULL) == AX_OK && still == 0);
     end();
