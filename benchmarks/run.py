@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import math
 import multiprocessing
 import os
@@ -187,6 +188,25 @@ def code_pair(temp: Path) -> None:
     print()
 
 
+def code_free(temp: Path) -> None:
+    """What a free costs among more and more free blocks, and how many it looks at."""
+    program = temp / "code_free"
+    compile_c(program, HERE / "code_free.c", *sorted(CORE.glob("*.c")))
+    # Where a free searches, more free blocks are not to be waited for.
+    most = {"segregated": 1_000_000, "byte_limit": 10_000}
+    print("nanoseconds per free, and list_scan_steps per free, by free blocks")
+    for policy, order in itertools.product(most, ("address", "random")):
+        print(f"  {policy + ', ' + order:20}", end="")
+        for blocks in (1_000, 10_000, 100_000, 1_000_000):
+            if blocks <= most[policy]:
+                command = [program, policy, str(blocks), order]
+                output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                ns, steps = map(float, output.split())
+                print(f"  {ns:10.1f} ({steps:.0f})", end="", flush=True)
+        print()
+    print()
+
+
 def code(temp: Path) -> None:
     """Events per second under each policy of the code heap, and the limit.
 
@@ -194,26 +214,28 @@ def code(temp: Path) -> None:
     so that free blocks grow with the trace. What searches a list slows down with it.
     """
     code_pair(temp)
+    code_free(temp)
     scan = scanner(temp)
-    slow = ("scan", "best_fit", "first_fit", "bitmap", "pack")
-    policies = [p for p in code_heap.CODE_POLICIES if p not in slow]
+    slow = ("scan", "bitmap", "pack")
     trace = px.synthesize_code(33_333, seed=1)
     pointers = [column.ctypes.data for column in (trace.op, trace.object, trace.size_bytes)]
     contestants: dict[str, Callable[[], object]] = {
         "scan of the columns (limit)": partial(scan, *pointers, len(trace))
     }
-    for policy in policies:
+    for policy in code_heap.CODE_POLICIES:
         contestants[policy] = partial(code_once, trace, policy, byte_limit=4096)
     for wx in ("dual", "per_thread"):
         contestants[f"segregated, {wx}"] = partial(code_once, trace, "segregated", wx=wx)
     times: dict[str, list[float]] = {label: [] for label in contestants}
-    for _ in range(3 * REPETITIONS):
+    for repetition in range(3 * REPETITIONS):
         for label, contestant in contestants.items():
-            times[label].append(timed(contestant))
+            if label not in slow or repetition % REPETITIONS == 0:
+                times[label].append(timed(contestant))
     print(f"code, {len(trace):,} events: million events per second; time / segregated")
     for label, taken in times.items():
         rates = [len(trace) / t / 1e6 for t in taken]
-        pairs = zip(taken, times["segregated"], strict=True)
+        step = len(times["segregated"]) // len(taken)
+        pairs = zip(taken, times["segregated"][::step], strict=True)
         print(f"  {label:28} {spread(rates)}  {statistics.median(t / s for t, s in pairs):6.2f}x")
     print("\nnanoseconds per event by events; methods half of which are unloaded")
     sizes = (3_000, 30_000, 300_000)
@@ -223,7 +245,7 @@ def code(temp: Path) -> None:
         row = [
             statistics.median(timed(partial(code_once, t, policy, byte_limit=4096)) for _ in "123")
             / len(t)
-            for t in (traces[:2] if policy in slow else traces)
+            for t in (traces[:2] if policy == "first_fit" else traces)
         ]
         print(f"  {policy:16}" + "".join(f"{1e9 * seconds:10.1f}" for seconds in row))
     print()

@@ -29,6 +29,9 @@ def add_verbs(verbs: Any) -> None:
     which = bench.add_argument_group("classes (default: scudo's 32 for Android)")
     which.add_argument("--classes", action=Once, metavar="A,B,...", help="sizes in bytes, rising")
     which.add_argument("--preset", action=Once, metavar="NAME", help="those of an allocator")
+    bench.add_argument(
+        "--up-to", action=Once, metavar="BYTES", help="largest size to look up (the largest class)"
+    )
     add_switch(bench, "--json", "print JSON only")
     bench.set_defaults(run=_lookup_bench)
 
@@ -36,7 +39,12 @@ def add_verbs(verbs: Any) -> None:
 def _lookup_bench(options: argparse.Namespace, open_trace: object) -> int:
     from pyallocx._lookupbench import measure
 
-    result = measure(_size_map(options), progress=None)
+    sizes = _size_map(options)
+    try:
+        up_to = None if options.up_to is None else int(options.up_to, 0)
+        result = measure(sizes, up_to=up_to, progress=None)
+    except ValueError as exc:
+        raise UsageError(f"--up-to: {exc}") from None
     if options.json:
         print(json.dumps(result, indent=2))
     else:
@@ -68,7 +76,8 @@ def _print_bench(result: Mapping[str, Any]) -> None:
     name = f"{printable(result['name'])}: " if result["name"] else ""
     print(
         f"{name}{result['classes']} classes up to {format_count(result['largest_bytes'])} bytes, "
-        f"{format_count(result['sizes'])} sizes, median of {result['repetitions']} repetitions"
+        f"{format_count(result['sizes'])} sizes up to {format_count(result['up_to_bytes'])}, "
+        f"median of {result['repetitions']} repetitions"
     )
     print("nanoseconds for each lookup, and as a multiple of the table map's\n")
     orders = ("random", "sorted", "chain")

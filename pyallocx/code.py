@@ -52,6 +52,7 @@ SYSTEM_CALLS = ("chunk_maps", "chunk_unmaps", "protect_calls", "file_calls")
 
 _U64_MAX = 2**64 - 1
 _OWN = 2**32 - 1
+_OWN_CHUNKS = _U64_MAX - 1
 
 
 PARAMETERS: tuple[Parameter, ...] = (
@@ -152,10 +153,11 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
     Parameter(
         "keep_chunks",
-        math.inf,
+        None,
         parse_count,
-        "empty chunks kept (bitmap: in each pool): 0 none, 1 as asmjit does, inf all",
-        check=whole(0, _U64_MAX - 1, infinite=True),
+        "empty chunks kept (bitmap: in each pool): 0 none, inf all; default: the design's own, 1 "
+        "with bitmap, inf with the others",
+        check=whole(0, _U64_MAX - 2, infinite=True, missing=True),
     ),
     Parameter(
         "keep_operations",
@@ -192,7 +194,7 @@ def _core_params(values: Mapping[str, Any]) -> dict[str, int]:
         if name in names:
             value = names[name].index(value)
         elif value is None:
-            value = _OWN
+            value = _OWN_CHUNKS if name == "keep_chunks" else _OWN
         numbers[name] = _U64_MAX if value == math.inf else int(value)
     return numbers
 
@@ -609,8 +611,9 @@ class CodeHeap(_core.CodeHeap):
         Of the historical policies: the smallest rest that `shrink` gives back, what its end is
         aligned to; pieces of one request.
     keep_bytes, keep_chunks, keep_operations : int or float
-        Empty chunks kept: their bytes together, their number (with ``"bitmap"`` in each pool), 0
-        none, ``math.inf`` all; and for how many operations, 0 for ever.
+        Empty chunks kept: their bytes together, their number (with ``"bitmap"`` in each pool,
+        where it is 1 by default), 0 none, ``math.inf`` all; and for how many operations, 0 for
+        ever.
     max_code_bytes, reach_bytes : int
         See the policies; blocks farther apart than a jump reaches are counted.
 

@@ -20,7 +20,7 @@ def quick(monkeypatch):
     whole = _lookupbench.measure
 
     def measure(sizes, **options):
-        return whole(sizes, seconds=0, least=1, progress=False)
+        return whole(sizes, **options | {"seconds": 0, "least": 1, "progress": False})
 
     monkeypatch.setattr(_lookupbench, "SIZES", 1 << 12)
     monkeypatch.setattr(_lookupbench, "measure", measure)
@@ -51,6 +51,28 @@ def test_json(capsys, quick):
     assert by_kind["flat"]["memory_bytes"] == len(SizeMap([16, 32, 80, 200]).table)
     for row in by_kind.values():
         assert all(row[f"{order}_ns"] > 0 for order in _lookupbench.ORDERS)
+
+
+def test_the_largest_size_that_is_looked_up(capsys, quick, monkeypatch):
+    drawn = []
+    draw = _lookupbench.sizes_to_look_up
+    monkeypatch.setattr(
+        _lookupbench, "sizes_to_look_up", lambda most: drawn.append(draw(most, 4096)) or drawn[-1]
+    )
+    for given, most in (([], 65552), (["--up-to", "0x400"], 1024), (["--up-to", "1"], 1)):
+        assert main(["lookup-bench", "--json", *given]) == 0
+        assert json.loads(capsys.readouterr().out)["up_to_bytes"] == most
+        assert most / 2 < drawn[-1].max() <= most
+
+
+def test_time_that_others_take_does_not_count(monkeypatch):
+    # On a busy machine a long measurement is interrupted, and a short one is not.
+    monkeypatch.setattr(_lookupbench, "SIZES", 1 << 12)
+    clock = iter(range(10**6))
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
+    result = _lookupbench.measure(_lookupbench.android64(), seconds=0, least=3)
+    for row in result["kinds"]:
+        assert all(row[f"{order}_ratio"] == 1 for order in _lookupbench.ORDERS)
 
 
 def test_a_preset(capsys, quick):
@@ -87,6 +109,9 @@ def test_the_sums_agree():
         (["--classes", ""], "--classes"),
         (["--classes", "16", "--classes", "17"], "given twice"),
         (["--classes", "16", "--preset", "glibc"], "only one of them"),
+        (["--up-to", "65553"], "--up-to: must be from 1 to the largest class, 65552, got 65553"),
+        (["--up-to", "0"], "--up-to: must be from 1"),
+        (["--up-to", "1 KiB"], "--up-to"),
         (["--preset", "no such allocator"], "--preset"),
         (["--fast"], "unrecognized"),
     ],

@@ -395,6 +395,21 @@ def test_a_closer_fit_goes_before_the_victim():
     heap.check()
 
 
+@pytest.mark.parametrize("binned", [False, True])
+def test_a_closer_fit_goes_before_the_victim_with_records_to_spare(binned):
+    """The same where an alloc could cut the victim without asking the policy."""
+    heap = CodeBlocks(policy="segregated")
+    large, _, small, _, spare = (heap.alloc(size)[0] for size in (4096, 64, 512, 64, 64))
+    heap.free(spare)  # its record is unused then: what was its block is the victim's
+    heap.free(large)
+    if binned:  # else it is what was freed last, which is in no bin
+        heap.free(small)
+        heap.alloc(512)
+    heap.alloc(1024)
+    assert not heap.blocks()[0]["free"]
+    heap.check()
+
+
 # --- retention ------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,10 @@
 #include "codeheader.h"
 #include "codepolicy.h"
 
-#define LARGEST_CHUNK (UINT64_C(1) << 32)
+/* From here on records are far more pages than a TLB holds, and a free that comes by five of them
+ * waits for pages more than for memory. */
+#define LARGE_RECORDS (UINT64_C(4) << 20)
+#define LARGEST_CHUNK AX_CODE_LARGEST_CHUNK
 
 void ax_code_params_default(ax_code_params *params)
 {
@@ -26,7 +29,7 @@ void ax_code_params_default(ax_code_params *params)
         .reach_bytes = 0,
         .keep_bytes = UINT64_MAX,
         .keep_operations = 0,
-        .keep_chunks = UINT64_MAX,
+        .keep_chunks = AX_CODE_OWN_CHUNKS,
     };
 }
 
@@ -94,6 +97,9 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
         given.granule_bytes == AX_CODE_OWN ? policy->granule_bytes : given.granule_bytes;
     given.min_rest_bytes =
         given.min_rest_bytes == AX_CODE_OWN ? policy->min_rest_bytes : given.min_rest_bytes;
+    if (given.keep_chunks == AX_CODE_OWN_CHUNKS) {
+        given.keep_chunks = policy->keeps_one_chunk ? 1 : UINT64_MAX;
+    }
     int status = check_params(&given, policy, detail);
     if (status != AX_OK) {
         return status;
@@ -106,8 +112,20 @@ int ax_codeheap_init(ax_codeheap *heap, const ax_code_params *params, ax_seam *s
     heap->seam = seam;
     heap->books = books;
     heap->params = given;
-    heap->free_record = heap->newest = heap->cursor = AX_NO_BLOCK;
+    const uint64_t granule = given.granule_bytes;
+    heap->granule_mask = granule & (granule - 1) ? 0 : granule - 1;
+    /* A rest that may not be listed is none. */
+    const uint64_t rest =
+        given.min_rest_bytes + (policy->whole_granules ? 0 : (uint64_t)given.header_bytes);
+    heap->least_rest = given.header_bytes + granule > rest ? given.header_bytes + granule : rest;
+    heap->quick = !policy->own_pages && !given.header_bytes &&
+                  (granule == 1 || heap->granule_mask) && !given.reach_bytes &&
+                  !given.keep_operations && given.keep_bytes == UINT64_MAX &&
+                  given.keep_chunks == UINT64_MAX;
+    heap->free_record = heap->cursor = AX_NO_BLOCK;
+    heap->newest = heap->oldest = AX_NO_CHUNK;
     heap->free_chunk_record = heap->leaving = AX_NO_CHUNK;
+    heap->least_binned = UINT64_MAX;
     for (uint32_t i = 0; i < AX_CODE_BINS; i++) {
         heap->bin_head[i] = AX_NO_BLOCK;
     }
@@ -122,8 +140,29 @@ int ax_code_more_records(ax_codeheap *heap, uint32_t n)
     if (heap->blocks_used > AX_NO_BLOCK - 1 - n) {
         return AX_ERR_OVERFLOW;
     }
-    return ax_grow_array(heap->books, &heap->blocks, &heap->blocks_room,
-                         (size_t)heap->blocks_used + n, sizeof(ax_block));
+    int status = ax_grow_array(heap->books, &heap->blocks, &heap->blocks_room,
+                               (size_t)heap->blocks_used + n, sizeof(ax_block));
+    const size_t bytes = heap->blocks_room * sizeof(ax_block);
+    if (status == AX_OK && bytes >= LARGE_RECORDS) {
+        ax_seam_prefer_huge(heap->books, (uint64_t)(uintptr_t)heap->blocks, bytes);
+    }
+    if (status == AX_OK && heap->policy->indexed) {
+        /* A free may need a place for any of them, and must not fail. */
+        status = ax_grow_array(heap->books, &heap->index_start, &heap->index_start_room,
+                               heap->blocks_room, sizeof *heap->index_start);
+        if (status == AX_OK) {
+            status = ax_grow_array(heap->books, &heap->index_payload, &heap->index_payload_room,
+                                   heap->blocks_room, sizeof *heap->index_payload);
+        }
+        if (status == AX_OK) {
+            status = ax_grow_array(heap->books, &heap->index_block, &heap->index_block_room,
+                                   heap->blocks_room, sizeof *heap->index_block);
+        }
+    }
+    if (status == AX_OK) {
+        heap->records_room = heap->blocks_room;
+    }
+    return status;
 }
 
 uint32_t ax_code_unlink_walking(ax_codeheap *heap, uint32_t block)
@@ -273,25 +312,25 @@ static void add_chunk(ax_codeheap *heap, uint64_t base, uint64_t alias, uint64_t
         index = heap->chunks_used++;
     }
     const uint64_t end = base + bytes - heap->params.header_bytes;
-    const uint32_t block = ax_code_new_record(heap, (ax_block){.start = base,
-                                                               .end = end,
-                                                               .chunk = index,
-                                                               .lower = AX_NO_BLOCK,
-                                                               .higher = AX_NO_BLOCK,
-                                                               .is_free = 1});
+    const uint32_t block = ax_code_new_record(heap, base, end, index, AX_NO_BLOCK, AX_NO_BLOCK, 0);
     heap->chunks[index] = (ax_code_chunk){
         .base = base,
         .alias = alias,
         .bytes = bytes,
         .pages = bytes / heap->params.page_bytes,
-        .empty_since = heap->operations + 1,
+        .empty_since = ax_code_operations(heap) + 1,
+        .bound = UINT64_MAX,
+        .blocks = 1,
         .first = block,
+        .last = block,
         .older = heap->newest,
         .younger = AX_NO_CHUNK,
         .alive = 1,
     };
     if (heap->newest != AX_NO_CHUNK) {
         heap->chunks[heap->newest].younger = index;
+    } else {
+        heap->oldest = index;
     }
     heap->newest = index;
     uint32_t place = place_of(heap, base);
@@ -364,7 +403,7 @@ static void take_out(ax_codeheap *heap, uint32_t index, int all)
     ax_code_chunk *chunk = &heap->chunks[index];
     for (uint32_t i = chunk->first; i != AX_NO_BLOCK;) {
         uint32_t higher = heap->blocks[i].higher;
-        if (heap->blocks[i].listed && all) {
+        if (heap->blocks[i].listed && all && !heap->policy->sized) {
             ax_code_unlink(heap, i);
         } else if (heap->blocks[i].listed) {
             heap->policy->unlist(heap, i);
@@ -390,6 +429,8 @@ static void take_out(ax_codeheap *heap, uint32_t index, int all)
     }
     if (chunk->older != AX_NO_CHUNK) {
         heap->chunks[chunk->older].younger = chunk->younger;
+    } else {
+        heap->oldest = chunk->younger;
     }
     heap->mapped_bytes -= chunk->bytes;
     heap->empty_bytes -= chunk->bytes;
@@ -420,6 +461,7 @@ static int drop_chunk(ax_codeheap *heap, uint32_t index, int all)
     } else {
         chunk->older = heap->leaving;
         heap->leaving = index;
+        heap->quick = 0;
     }
     return status;
 }
@@ -447,6 +489,12 @@ void ax_codeheap_release(ax_codeheap *heap)
     heap->seam->fail_at = 0;
     (void)ax_codeheap_reset(heap);
     ax_grow_free(heap->books, &heap->blocks, &heap->blocks_room, sizeof(ax_block));
+    ax_grow_free(heap->books, &heap->index_start, &heap->index_start_room,
+                 sizeof *heap->index_start);
+    ax_grow_free(heap->books, &heap->index_payload, &heap->index_payload_room,
+                 sizeof *heap->index_payload);
+    ax_grow_free(heap->books, &heap->index_block, &heap->index_block_room,
+                 sizeof *heap->index_block);
     ax_grow_free(heap->books, &heap->chunks, &heap->chunks_room, sizeof(ax_code_chunk));
     ax_grow_free(heap->books, &heap->by_address, &heap->by_address_room, sizeof(uint32_t));
     memset(heap, 0, sizeof *heap);
@@ -481,10 +529,11 @@ int ax_codeheap_sweep(ax_codeheap *heap)
 /* What the retention of empty chunks asks for: bytes over the budget, chunks over their number (of
  * their pool, where the design has pools), and chunks past their age, go, the newest first. A
  * refusal of the system keeps the chunk, nothing else. */
-void ax_code_give_empty_back(ax_codeheap *heap)
+static void give_empty_back(ax_codeheap *heap)
 {
     const ax_code_params *p = &heap->params;
     uint64_t empty[AX_CODE_POOLS] = {0};
+    heap->own_pages_empty = 0;
     (void)drop_leaving(heap);
     for (uint32_t i = heap->newest; i != AX_NO_CHUNK; i = heap->chunks[i].older) {
         empty[heap->chunks[i].pool] += heap->chunks[i].used_blocks == 0;
@@ -493,14 +542,29 @@ void ax_code_give_empty_back(ax_codeheap *heap)
         const ax_code_chunk *chunk = &heap->chunks[i];
         const uint32_t older = chunk->older;
         const uint32_t pool = chunk->pool;
-        const int old =
-            p->keep_operations && heap->operations - chunk->empty_since >= p->keep_operations;
+        const int own = heap->policy->own_pages && chunk->bytes > p->chunk_bytes;
+        const int old = p->keep_operations &&
+                        ax_code_operations(heap) - chunk->empty_since >= p->keep_operations;
         if (chunk->used_blocks == 0 &&
-            (heap->empty_bytes > p->keep_bytes || empty[pool] > p->keep_chunks || old) &&
-            drop_chunk(heap, i, 0) == AX_OK) {
-            empty[pool]--;
+            (heap->empty_bytes > p->keep_bytes || empty[pool] > p->keep_chunks || old || own)) {
+            if (drop_chunk(heap, i, 0) == AX_OK) {
+                empty[pool]--;
+            } else {
+                heap->own_pages_empty |= own;
+            }
         }
         i = older;
+    }
+}
+
+/* The same, if there are any. */
+static void retain(ax_codeheap *heap)
+{
+    if (heap->leaving != AX_NO_CHUNK || heap->own_pages_empty ||
+        heap->empty_bytes > heap->params.keep_bytes ||
+        heap->empty_chunks > heap->params.keep_chunks ||
+        (heap->params.keep_operations && heap->empty_bytes)) {
+        give_empty_back(heap);
     }
 }
 
@@ -529,7 +593,7 @@ static int alloc_in_new_chunk(ax_codeheap *heap, uint64_t size_bytes, uint32_t *
     return status == AX_CODE_AGAIN ? AX_ERR_OVERFLOW : status;
 }
 
-int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+int ax_code_alloc_by_policy(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
     if (size_bytes > LARGEST_CHUNK / 2) {
         return AX_ERR_OVERFLOW;
@@ -540,13 +604,31 @@ int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
     }
     if (status == AX_OK) {
         heap->counters.allocs++;
-        if (heap->params.reach_bytes) {
-            note_reach(heap, *block);
+        if (!heap->quick) {
+            if (heap->params.reach_bytes) {
+                note_reach(heap, *block);
+            }
+            retain(heap);
         }
-        heap->operations++;
-        ax_code_retain(heap);
     }
     return status;
+}
+
+void ax_code_free_slowly(ax_codeheap *heap, uint32_t block)
+{
+    ax_code_unuse(heap, block);
+    if (heap->params.header_bytes) {
+        ax_codeheader_freed(heap, block);
+    }
+    heap->counters.frees++;
+    heap->policy->give(heap, block);
+    retain(heap);
+}
+
+int ax_codeheap_alloc(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
+{
+    *block = ax_code_cut_victim(heap, size_bytes);
+    return *block != AX_NO_BLOCK ? AX_OK : ax_code_alloc_by_policy(heap, size_bytes, block);
 }
 
 int ax_codeheap_free(ax_codeheap *heap, uint32_t block)

@@ -26,6 +26,7 @@
 #define AX_NO_BLOCK UINT32_MAX
 #define AX_NO_CHUNK UINT32_MAX
 #define AX_CODE_OWN UINT32_MAX /* a parameter: what the policy's design has */
+#define AX_CODE_OWN_CHUNKS (UINT64_MAX - 1)
 
 enum ax_code_policy_id {
     AX_CODE_SCAN,            /* V1 of the bug's history */
@@ -75,8 +76,10 @@ typedef struct ax_code_params {
     uint64_t reach_bytes;    /* of a jump; 0: no limit */
     uint64_t keep_bytes;     /* empty chunks kept, together; UINT64_MAX: all */
     uint64_t
-        keep_operations;  /* give an empty chunk back after so many operations; 0: never by age */
-    uint64_t keep_chunks; /* empty chunks kept (bitmap: of each pool); UINT64_MAX: all */
+        keep_operations; /* give an empty chunk back after so many operations; 0: never by age */
+    /* Empty chunks kept (bitmap: of each pool); UINT64_MAX: all; AX_CODE_OWN_CHUNKS: the
+     * design's number */
+    uint64_t keep_chunks;
 } ax_code_params;
 
 typedef struct ax_block {
@@ -89,7 +92,7 @@ typedef struct ax_block {
     uint32_t bin;
     uint8_t is_free;
     uint8_t listed;
-    uint8_t alive;       /* 0: the record is unused */
+    uint8_t alive;       /* 0: the record is unused; is_free is 1 then */
     uint8_t sealed;      /* livecode: used, and not to be written to */
     uint8_t header_due;  /* in band: to be written when the chunk is writable again */
     uint32_t generation; /* how often the record became a used block */
@@ -104,7 +107,11 @@ typedef struct ax_code_chunk {
     uint64_t pages;
     uint64_t alias; /* wx dual: the second mapping, the one that is written through */
     uint64_t empty_since;
-    uint32_t first;
+    /* Designs that search chunks block by block (scan, bitmap, pack): no free block has more
+     * payload than this. Raised by a free, put right by a search that has found nothing. */
+    uint64_t bound;
+    uint32_t blocks; /* of the same designs: how many there are */
+    uint32_t first, last;
     uint32_t used_blocks;
     uint32_t older, younger; /* heapblocks: newest first */
     uint32_t below, above;   /* the chunks that touch it */
@@ -141,27 +148,36 @@ typedef struct ax_codeheap {
     ax_code_chunk *chunks;
     uint32_t *by_address; /* chunks in the order of their base */
     size_t blocks_room, chunks_room, by_address_room;
+    size_t records_room; /* blocks for which there is room here and in the index below */
+    /* best_fit: the listed blocks in the order of their addresses. */
+    uint64_t *index_start;
+    uint32_t *index_payload, *index_block;
+    size_t index_start_room, index_payload_room, index_block_room;
+    uint32_t index_count;
     uint32_t blocks_used, free_record;
     uint32_t chunks_used, free_chunk_record;
     uint32_t chunks_alive;
-    uint32_t newest;
+    uint32_t newest, oldest;
     uint32_t leaving; /* chunks whose first mapping is gone and whose second the system kept */
     uint32_t cursor;  /* bitmap: where the last search ended */
     uint32_t bin_head[AX_CODE_BINS];
     uint64_t bin_map[AX_CODE_BINS / 64];
-    /* used_bytes and code_bytes change together; side by side they would be added to as a pair, out
-     * of two fields of a block that have just been written one by one, which stalls. */
+    uint64_t least_binned; /* segregated: no block in a bin of sizes has less payload */
     uint64_t code_bytes;   /* of used blocks */
     uint64_t mapped_bytes; /* of memory: a second mapping of it does not count */
-    uint64_t used_bytes;   /* of used blocks, header included */
     uint64_t mapped_bytes_peak;
     uint64_t empty_bytes; /* of empty chunks */
-    uint64_t empty_chunks;
-    uint64_t operations;
+    uint32_t
+        empty_chunks; /* not as wide: two that are alike are added to as a pair, which stalls */
     uint64_t vmas;
     uint64_t exec_gone; /* chunks that were executable when they left */
     uint64_t openings;  /* livecode: how often a sealed block was opened */
-    int in_band;        /* headers are written into the chunks (codeheader.h) */
+    /* What does not change, worked out once. */
+    uint64_t granule_mask; /* granule_bytes - 1, or 0 if that is not a power of two */
+    uint64_t least_rest;   /* of a cut, header and all */
+    int quick;             /* an alloc and a free may be all in codepolicy.h */
+    int own_pages_empty;   /* pack: a chunk of one method is empty */
+    int in_band;           /* headers are written into the chunks (codeheader.h) */
     ax_code_params params;
     ax_code_counters counters;
 } ax_codeheap;
@@ -214,10 +230,21 @@ int ax_codeheap_is_dead(const ax_codeheap *heap, uint32_t block);
 /* The properties of the specification that hold at every moment, named when broken. */
 int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail);
 
+static inline uint64_t ax_block_bytes(const ax_codeheap *heap, uint32_t block)
+{
+    return heap->blocks[block].end - heap->blocks[block].start;
+}
+
 static inline uint64_t ax_block_payload(const ax_codeheap *heap, uint32_t block)
 {
     const ax_block *b = &heap->blocks[block];
     return b->end - b->start - heap->params.header_bytes;
+}
+
+/* Allocs and frees so far. */
+static inline uint64_t ax_code_operations(const ax_codeheap *heap)
+{
+    return heap->counters.allocs + heap->counters.frees;
 }
 
 static inline uint64_t ax_block_address(const ax_codeheap *heap, uint32_t block)

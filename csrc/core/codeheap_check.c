@@ -251,11 +251,6 @@ int ax_codeheap_check(const ax_codeheap *heap, ax_detail *detail)
     if (t.code_bytes != heap->code_bytes) {
         return corrupt(detail, "bytes of code", heap->code_bytes, t.code_bytes, 0);
     }
-    const uint64_t used =
-        t.payload_bytes + (t.blocks - t.free_blocks) * (uint64_t)heap->params.header_bytes;
-    if (used != heap->used_bytes) {
-        return corrupt(detail, "bytes of used blocks", heap->used_bytes, used, 0);
-    }
     if (empty != heap->empty_bytes) {
         return corrupt(detail, "bytes of empty chunks", heap->empty_bytes, empty, 0);
     }

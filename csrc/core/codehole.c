@@ -88,10 +88,8 @@ int ax_codeheap_shrink(ax_codeheap *heap, uint32_t block, uint64_t size_bytes)
     uint64_t hole_least;
     if (heap->policy->sized) {
         /* As an alloc of this size would have cut it. */
-        const uint64_t rest =
-            p->min_rest_bytes > p->granule_bytes ? p->min_rest_bytes : p->granule_bytes;
         at = start + ax_code_rounded(heap, size_bytes);
-        hole_least = header + rest;
+        hole_least = heap->least_rest;
     } else {
         const uint64_t pointer = p->pointer_bytes;
         at = (start + size_bytes + pointer - 1) & ~(pointer - 1);
@@ -103,7 +101,6 @@ int ax_codeheap_shrink(ax_codeheap *heap, uint32_t block, uint64_t size_bytes)
             return status;
         }
         const uint32_t rest = ax_code_cut(heap, block, at);
-        heap->used_bytes -= heap->blocks[rest].end - at;
         heap->policy->give(heap, rest);
     }
     ax_codeheap_set_code(heap, block, size_bytes);

@@ -1,28 +1,8 @@
 /* Today's designs on the same heap: each is told the size it must hold. */
-#include "codepolicy.h"
+#include "codepolicy_sized.h"
 
 #define LIST 0
 #define WILDERNESS 511 /* the bin of blocks that no request has cut yet */
-
-static uint64_t round_up(uint64_t n, uint64_t granule)
-{
-    /* Nearly always a power of two, and a division costs as much as the rest of an alloc. */
-    if ((granule & (granule - 1)) == 0) {
-        return (n + granule - 1) & ~(granule - 1);
-    }
-    return (n + granule - 1) / granule * granule;
-}
-
-static uint64_t rounded(const ax_codeheap *heap, uint64_t size_bytes)
-{
-    const uint64_t least = heap->params.min_payload_bytes;
-    return round_up(size_bytes > least ? size_bytes : least, heap->params.granule_bytes);
-}
-
-static uint64_t least(const ax_codeheap *heap)
-{
-    return heap->params.granule_bytes;
-}
 
 static uint64_t all(const ax_codeheap *heap)
 {
@@ -30,101 +10,8 @@ static uint64_t all(const ax_codeheap *heap)
     return 0;
 }
 
-static uint64_t chunk_for(const ax_codeheap *heap, uint64_t size_bytes)
-{
-    const uint64_t chunk = heap->params.chunk_bytes;
-    uint64_t wanted = rounded(heap, size_bytes) + 2 * (uint64_t)heap->params.header_bytes;
-    return wanted > chunk ? wanted : chunk;
-}
-
-static void nothing(ax_codeheap *heap, uint32_t block)
-{
-    (void)heap;
-    (void)block;
-}
-
-static int is_free(const ax_codeheap *heap, uint32_t block)
-{
-    return block != AX_NO_BLOCK && heap->blocks[block].is_free;
-}
-
-/* A free block that is too small is on none. */
-static void leave_list(ax_codeheap *heap, uint32_t block)
-{
-    if (heap->blocks[block].listed) {
-        ax_code_unlink(heap, block);
-    }
-}
-
-/* Joins a free block that is on no list with its free neighbours, which leave theirs. */
-static uint32_t join_both(ax_codeheap *heap, uint32_t block)
-{
-    const uint32_t higher = heap->blocks[block].higher;
-    if (is_free(heap, higher)) {
-        leave_list(heap, higher);
-        ax_code_join(heap, block);
-    }
-    const uint32_t lower = heap->blocks[block].lower;
-    if (is_free(heap, lower)) {
-        leave_list(heap, lower);
-        ax_code_join(heap, lower);
-        block = lower;
-    }
-    return block;
-}
-
-/* Makes sure that what follows cannot fail. */
-static inline int prepare(ax_codeheap *heap, uint32_t found)
-{
-    int status = ax_code_reserve(heap, 1);
-    return status == AX_OK ? ax_code_open(heap, found) : status;
-}
-
-/* Whether a rest of at least `rest` bytes of payload stays when `wanted` are cut off. A rest that
- * may not be listed is none. */
-static int worth_cutting(const ax_codeheap *heap, uint32_t found, uint64_t wanted, uint64_t rest)
-{
-    const uint64_t listed = heap->policy->least(heap);
-    rest = rest > listed ? rest : listed;
-    return ax_block_payload(heap, found) >= wanted + heap->params.header_bytes + (rest ? rest : 1);
-}
-
-/* The high `wanted` bytes of a free block; the low rest stays where it is listed. */
-static uint32_t cut_high(ax_codeheap *heap, uint32_t found, uint64_t wanted)
-{
-    return ax_code_cut(heap, found, heap->blocks[found].end - wanted - heap->params.header_bytes);
-}
-
-/* The low `wanted` bytes; returns the high rest, which is on no list. */
-static uint32_t cut_low(ax_codeheap *heap, uint32_t found, uint64_t wanted)
-{
-    return ax_code_cut(heap, found, heap->blocks[found].start + heap->params.header_bytes + wanted);
-}
-
-static void unlist(ax_codeheap *heap, uint32_t block)
-{
-    ax_code_unlink(heap, block);
-}
-
 /* --- first fit: sljit. Cuts the high end where the rest is worth it, joins both sides
  * -------------- */
-
-static int use_high(ax_codeheap *heap, uint32_t found, uint64_t wanted, uint64_t size_bytes,
-                    uint32_t *block)
-{
-    int status = prepare(heap, found);
-    if (status != AX_OK) {
-        return status;
-    }
-    if (worth_cutting(heap, found, wanted, heap->params.min_rest_bytes)) {
-        found = cut_high(heap, found, wanted);
-    } else {
-        ax_code_unlink(heap, found);
-    }
-    ax_code_use(heap, found, size_bytes);
-    *block = found;
-    return AX_OK;
-}
 
 static int alloc_first_fit(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
@@ -149,173 +36,6 @@ static void give_to_list(ax_codeheap *heap, uint32_t block)
 static void fresh_to_list(ax_codeheap *heap, uint32_t block)
 {
     ax_code_push(heap, LIST, block);
-}
-
-/* --- best fit: HotSpot. The list is in the order of addresses; an exact fit ends the search; rests
- * too small to be a block stay with the block
- * ------------------------------------------------------ */
-
-static int alloc_best_fit(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
-{
-    const uint64_t wanted = rounded(heap, size_bytes);
-    uint32_t best = AX_NO_BLOCK;
-    uint64_t best_payload = UINT64_MAX;
-    for (uint32_t i = heap->bin_head[LIST]; i != AX_NO_BLOCK && best_payload != wanted;
-         i = heap->blocks[i].next) {
-        uint64_t payload = ax_block_payload(heap, i);
-        heap->counters.list_scan_steps++;
-        if (payload >= wanted && payload < best_payload) {
-            best = i;
-            best_payload = payload;
-        }
-    }
-    return best == AX_NO_BLOCK ? AX_CODE_AGAIN : use_high(heap, best, wanted, size_bytes, block);
-}
-
-/* Puts a block on the list behind the last one of a lower address. */
-static void list_by_address(ax_codeheap *heap, uint32_t block)
-{
-    uint32_t before = AX_NO_BLOCK;
-    uint32_t i = heap->bin_head[LIST];
-    while (i != AX_NO_BLOCK && heap->blocks[i].start < heap->blocks[block].start) {
-        before = i;
-        i = heap->blocks[i].next;
-        heap->counters.list_scan_steps++;
-    }
-    if (before == AX_NO_BLOCK) {
-        ax_code_push(heap, LIST, block);
-        return;
-    }
-    ax_block *b = &heap->blocks[block];
-    b->bin = LIST;
-    b->listed = 1;
-    b->prev = before;
-    b->next = i;
-    heap->blocks[before].next = block;
-    if (i != AX_NO_BLOCK) {
-        heap->blocks[i].prev = block;
-    }
-}
-
-static void give_by_address(ax_codeheap *heap, uint32_t block)
-{
-    block = join_both(heap, block);
-    if (ax_block_payload(heap, block) >= least(heap)) {
-        list_by_address(heap, block);
-    }
-}
-
-/* --- bitmap: asmjit. Granules; the search goes on where the last one ended, in chunks of the
- * size's pool; chunks grow
- * ---------------------------------------------------------------------------------- */
-
-#define LARGEST_BASE (UINT64_C(64) << 20)
-
-/* Sizes that are multiples of 4 or 2 granules live apart from the others. */
-static uint32_t pool_of(const ax_codeheap *heap, uint64_t size_bytes)
-{
-    const uint64_t granule = heap->params.granule_bytes;
-    return size_bytes % (4 * granule) == 0 ? 2u : size_bytes % (2 * granule) == 0 ? 1u : 0u;
-}
-
-/* Twice the newest chunk of the pool that there is, so that a pool which has given chunks back
- * starts smaller again; the first one is twice chunk_bytes. What is larger still has a multiple of
- * chunk_bytes. */
-static uint64_t bitmap_chunk(const ax_codeheap *heap, uint64_t size_bytes)
-{
-    const uint64_t base = heap->params.chunk_bytes;
-    const uint64_t wanted = rounded(heap, size_bytes);
-    const uint64_t needed = wanted + 2 * (uint64_t)heap->params.header_bytes;
-    const uint32_t pool = pool_of(heap, wanted) + 1;
-    uint64_t bytes = base;
-    for (uint32_t c = heap->newest; c != AX_NO_CHUNK; c = heap->chunks[c].older) {
-        if (heap->chunks[c].pool == pool) {
-            bytes = heap->chunks[c].bytes;
-            break;
-        }
-    }
-    if (bytes < LARGEST_BASE) {
-        bytes = bytes * 2 < LARGEST_BASE ? bytes * 2 : LARGEST_BASE;
-    }
-    return needed > bytes ? round_up(needed, base) : bytes;
-}
-
-/* The first free block from `from` on to the end of its chunk that holds `wanted` bytes. */
-static uint32_t search(ax_codeheap *heap, uint32_t from, uint64_t wanted)
-{
-    for (uint32_t i = from; i != AX_NO_BLOCK; i = heap->blocks[i].higher) {
-        heap->counters.list_scan_steps++;
-        if (heap->blocks[i].is_free && ax_block_payload(heap, i) >= wanted) {
-            return i;
-        }
-    }
-    return AX_NO_BLOCK;
-}
-
-static int use_low(ax_codeheap *heap, uint32_t found, uint64_t wanted, uint64_t size_bytes,
-                   uint32_t *block)
-{
-    int status = prepare(heap, found);
-    if (status == AX_OK) {
-        if (worth_cutting(heap, found, wanted, heap->params.granule_bytes)) {
-            (void)cut_low(heap, found, wanted);
-        }
-        ax_code_use(heap, found, size_bytes);
-        *block = found;
-    }
-    return status;
-}
-
-static int alloc_bitmap(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
-{
-    const uint64_t wanted = rounded(heap, size_bytes);
-    const uint32_t pool = pool_of(heap, wanted) + 1;
-    uint32_t found = AX_NO_BLOCK;
-    uint32_t cursor = heap->cursor;
-    if (cursor != AX_NO_BLOCK && heap->chunks[heap->blocks[cursor].chunk].pool == pool) {
-        found = search(heap, cursor, wanted);
-    }
-    for (uint32_t c = heap->newest; found == AX_NO_BLOCK && c != AX_NO_CHUNK;
-         c = heap->chunks[c].older) {
-        /* A new chunk belongs to no pool yet. */
-        if (heap->chunks[c].pool == pool || heap->chunks[c].pool == 0) {
-            found = search(heap, heap->chunks[c].first, wanted);
-        }
-    }
-    if (found == AX_NO_BLOCK) {
-        return AX_CODE_AGAIN;
-    }
-    int status = use_low(heap, found, wanted, size_bytes, block);
-    if (status == AX_OK) {
-        heap->chunks[heap->blocks[found].chunk].pool = pool;
-        heap->cursor = found;
-    }
-    return status;
-}
-
-static void give_unlisted(ax_codeheap *heap, uint32_t block)
-{
-    (void)join_both(heap, block);
-}
-
-/* --- pack: Linux's bpf_prog_pack. Chunks of one size, oldest first, from the low end; what is
- * larger than a pack has pages of its own
- * ------------------------------------------------------------------- */
-
-static int alloc_pack(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
-{
-    const uint64_t wanted = rounded(heap, size_bytes);
-    uint32_t oldest = heap->newest;
-    while (oldest != AX_NO_CHUNK && heap->chunks[oldest].older != AX_NO_CHUNK) {
-        oldest = heap->chunks[oldest].older;
-    }
-    for (uint32_t c = oldest; c != AX_NO_CHUNK; c = heap->chunks[c].younger) {
-        uint32_t found = search(heap, heap->chunks[c].first, wanted);
-        if (found != AX_NO_BLOCK) {
-            return use_low(heap, found, wanted, size_bytes, block);
-        }
-    }
-    return AX_CODE_AGAIN;
 }
 
 /* --- buckets: powers of two, reused by their own size only, never joined
@@ -415,33 +135,40 @@ static void give_nothing(ax_codeheap *heap, uint32_t block)
     (void)block;
 }
 
-/* --- segregated: bins by size, eight to a doubling, and a map of those that hold something.
- * Constant time, whatever the heap looks like (two-level segregated fit). The largest rest of a cut
- * is in no bin: it is the victim, which the next allocs are cut from where no bin has a closer fit,
- * and which frees beside it widen. Neither touches a list then, whatever its size becomes.
- * --------------------------------------- */
+/* --- segregated: constant time, whatever the heap looks like. The bins, the victim and the latest
+ * are explained in codepolicy.h, where most of an alloc and of a free is
+ * --------------------------------------------------------------------------------------------- */
 
-#define SIZE_BINS 256     /* a chunk has at most 2^32 bytes */
-#define VICTIM WILDERNESS /* the bin of the victim alone: the search for a size does not see it */
-
-static uint32_t top_bit(uint64_t n)
-{
-    return 63 - (uint32_t)__builtin_clzll(n);
-}
-
-/* The bin whose blocks have at least the size that its number says. */
-static uint32_t bin_of(uint64_t payload)
-{
-    if (payload < 8) {
-        return (uint32_t)payload;
-    }
-    const uint32_t top = top_bit(payload);
-    return (top - 2) * 8 + ((uint32_t)(payload >> (top - 3)) & 7);
-}
+#define VICTIM AX_CODE_VICTIM
+#define LATEST AX_CODE_LATEST
 
 static void put_in_bin(ax_codeheap *heap, uint32_t block)
 {
-    ax_code_push(heap, bin_of(ax_block_payload(heap, block)), block);
+    const uint64_t payload = ax_block_payload(heap, block);
+    heap->least_binned = payload < heap->least_binned ? payload : heap->least_binned;
+    ax_code_push(heap, ax_code_bin_of(payload), block);
+}
+
+/* The lower edge of the lowest bin that holds something. */
+static inline uint64_t least_of_bins(const ax_codeheap *heap)
+{
+    for (uint32_t at = 0; at < AX_CODE_SIZE_BINS / 64; at++) {
+        if (heap->bin_map[at]) {
+            const uint32_t bin = at * 64 + (uint32_t)__builtin_ctzll(heap->bin_map[at]);
+            return bin < 8 ? bin : (UINT64_C(8) + bin % 8) << (bin / 8 - 1);
+        }
+    }
+    return UINT64_MAX;
+}
+
+static inline void settle_latest(ax_codeheap *heap)
+{
+    const uint32_t latest = heap->bin_head[LATEST];
+    if (latest != AX_NO_BLOCK) {
+        heap->bin_head[LATEST] = AX_NO_BLOCK; /* it is alone there */
+        heap->bin_map[LATEST / 64] &= ~(UINT64_C(1) << (LATEST % 64));
+        put_in_bin(heap, latest);
+    }
 }
 
 /* Lists the rest of a cut, or what a new chunk is, where no part of it was on a list. */
@@ -459,32 +186,16 @@ static void put_rest(ax_codeheap *heap, uint32_t block)
     }
 }
 
-/* The first bin of which any block holds `wanted` bytes, or SIZE_BINS. */
-static inline uint32_t find_bin(const ax_codeheap *heap, uint64_t wanted)
-{
-    const uint64_t *map = heap->bin_map;
-    if ((map[0] | map[1] | map[2] | map[3]) == 0) {
-        return SIZE_BINS;
-    }
-    /* Up to the next bin's lower edge. */
-    const uint64_t edge = wanted < 8 ? wanted : wanted + (UINT64_C(1) << (top_bit(wanted) - 3)) - 1;
-    const uint32_t bin = bin_of(edge);
-    uint32_t at = bin / 64;
-    uint64_t word = map[at] & (~UINT64_C(0) << (bin % 64));
-    while (word == 0 && ++at < SIZE_BINS / 64) {
-        word = map[at];
-    }
-    return word ? at * 64 + (uint32_t)__builtin_ctzll(word) : SIZE_BINS;
-}
-
 static int alloc_segregated(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
     const uint64_t wanted = rounded(heap, size_bytes);
-    const uint32_t bin = find_bin(heap, wanted);
+    settle_latest(heap);
+    heap->least_binned = least_of_bins(heap);
+    const uint32_t bin = ax_code_find_bin(heap, wanted);
     uint32_t found = heap->bin_head[VICTIM];
     const uint64_t largest = found == AX_NO_BLOCK ? 0 : ax_block_payload(heap, found);
-    if (largest < wanted || (bin < SIZE_BINS && bin < bin_of(largest))) {
-        if (bin == SIZE_BINS) {
+    if (largest < wanted || (bin < AX_CODE_SIZE_BINS && bin < ax_code_bin_of(largest))) {
+        if (bin == AX_CODE_SIZE_BINS) {
             return AX_CODE_AGAIN;
         }
         found = heap->bin_head[bin];
@@ -493,13 +204,11 @@ static int alloc_segregated(ax_codeheap *heap, uint64_t size_bytes, uint32_t *bl
     if (status != AX_OK) {
         return status;
     }
-    const ax_code_params *p = &heap->params;
-    const uint64_t rest =
-        p->min_rest_bytes > p->granule_bytes ? p->min_rest_bytes : p->granule_bytes;
-    const uint64_t at = heap->blocks[found].start + p->header_bytes + wanted;
-    if (ax_block_payload(heap, found) < wanted + p->header_bytes + rest) {
+    const ax_block *b = &heap->blocks[found];
+    const uint64_t at = b->start + heap->params.header_bytes + wanted;
+    if (b->end < at + heap->least_rest) {
         ax_code_unlink(heap, found);
-    } else if (heap->blocks[found].bin == VICTIM) {
+    } else if (b->bin == VICTIM) {
         *block = ax_code_cut_and_use(heap, found, at, size_bytes);
         return AX_OK;
     } else {
@@ -511,37 +220,40 @@ static int alloc_segregated(ax_codeheap *heap, uint64_t size_bytes, uint32_t *bl
     return AX_OK;
 }
 
-static int is_victim(const ax_codeheap *heap, uint32_t block)
-{
-    return heap->bin_head[VICTIM] == block;
-}
-
+/* The victim stays what it is, whichever side it is on; the latest is such a block again. */
 static void give_segregated(ax_codeheap *heap, uint32_t block)
 {
+    const uint32_t victim = heap->bin_head[VICTIM];
     const uint32_t lower = heap->blocks[block].lower;
     const uint32_t higher = heap->blocks[block].higher;
-    if (is_free(heap, higher)) {
-        if (is_victim(heap, higher)) {
-            (void)ax_code_join_into_higher(heap, block);
-            if (is_free(heap, lower)) {
+    int to_victim = 0;
+    if (ax_code_is_free(heap, higher)) {
+        to_victim = higher == victim;
+        if (to_victim) {
+            block = ax_code_join_into_higher(heap, block);
+        } else {
+            leave_list(heap, higher);
+            ax_code_join(heap, block);
+        }
+    }
+    if (ax_code_is_free(heap, lower)) {
+        if (to_victim) {
+            leave_list(heap, lower);
+            block = ax_code_join_into_higher(heap, lower);
+        } else {
+            to_victim = lower == victim;
+            ax_code_join(heap, lower);
+            if (!to_victim) {
                 leave_list(heap, lower);
-                (void)ax_code_join_into_higher(heap, lower);
             }
-            return;
+            block = lower;
         }
-        leave_list(heap, higher);
-        ax_code_join(heap, block);
     }
-    if (is_free(heap, lower)) {
-        ax_code_join(heap, lower);
-        if (is_victim(heap, lower)) {
-            return;
+    if (!to_victim) {
+        settle_latest(heap);
+        if (ax_block_payload(heap, block) >= least(heap)) {
+            ax_code_push(heap, LATEST, block);
         }
-        leave_list(heap, lower);
-        block = lower;
-    }
-    if (ax_block_payload(heap, block) >= least(heap)) {
-        put_in_bin(heap, block);
     }
 }
 
@@ -555,7 +267,7 @@ static uint64_t room_of_chunk(const ax_codeheap *heap)
 
 static uint64_t largest_bucket(const ax_codeheap *heap)
 {
-    return UINT64_C(1) << top_bit(room_of_chunk(heap));
+    return UINT64_C(1) << ax_code_top_bit(room_of_chunk(heap));
 }
 
 uint64_t ax_code_rounded(const ax_codeheap *heap, uint64_t size_bytes)
@@ -567,6 +279,9 @@ uint64_t ax_code_largest(const ax_codeheap *heap)
 {
     const uint64_t granule = heap->params.granule_bytes;
     const uint64_t room = heap->policy->largest ? heap->policy->largest(heap) : room_of_chunk(heap);
+    if (heap->policy->whole_granules) {
+        return room;
+    }
     return room < granule ? granule : room / granule * granule;
 }
 
@@ -589,31 +304,35 @@ const ax_code_policy ax_code_designs[] = {
                         .header_bytes = 16,
                         .granule_bytes = 128,
                         .min_rest_bytes = 768,
+                        .indexed = 1,
+                        .whole_granules = 1,
+                        .rounded = ax_code_segments,
+                        .largest = ax_code_largest_segments,
                         .least = least,
                         .chunk_bytes = chunk_for,
-                        .alloc = alloc_best_fit,
-                        .give = give_by_address,
-                        .fresh = list_by_address,
-                        .unlist = unlist},
+                        .alloc = ax_code_alloc_best_fit,
+                        .give = ax_code_give_by_address,
+                        .fresh = ax_code_list_by_address,
+                        .unlist = ax_code_unlist_by_address},
     DESIGN(BITMAP) = {.name = "bitmap",
                       .sized = 1,
                       .listing = AX_LISTED_NEVER,
                       .granule_bytes = 64,
+                      .keeps_one_chunk = 1,
                       .least = least,
-                      .chunk_bytes = bitmap_chunk,
-                      .alloc = alloc_bitmap,
-                      .give = give_unlisted,
-                      .fresh = nothing,
+                      .chunk_bytes = ax_code_bitmap_chunk,
+                      .alloc = ax_code_alloc_bitmap,
+                      .give = ax_code_give_unlisted,
                       .unlist = unlist},
     DESIGN(PACK) = {.name = "pack",
                     .sized = 1,
                     .listing = AX_LISTED_NEVER,
                     .granule_bytes = 64,
+                    .own_pages = 1,
                     .least = least,
                     .chunk_bytes = chunk_for,
-                    .alloc = alloc_pack,
-                    .give = give_unlisted,
-                    .fresh = nothing,
+                    .alloc = ax_code_alloc_pack,
+                    .give = ax_code_give_unlisted,
                     .unlist = unlist},
     DESIGN(BUCKETS) = {.name = "buckets",
                        .sized = 1,

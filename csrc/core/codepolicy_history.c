@@ -45,21 +45,24 @@ static void give(ax_codeheap *heap, uint32_t block)
         }
         ax_code_join(heap, block);
     }
+    ax_code_raise_bound(heap, block);
     if (lists && !listed && ax_block_payload(heap, block) >= least(heap)) {
         ax_code_push(heap, LIST, block);
     }
 }
 
-/* V1: the first free block with enough payload, chunks newest first, blocks high to low. */
+/* V1: the first free block with enough payload, chunks newest first, blocks high to low. What is
+ * known to have none is passed in one, but all its blocks are counted. */
 static int alloc_scan(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
 {
     (void)size_bytes;
     for (uint32_t c = heap->newest; c != AX_NO_CHUNK; c = heap->chunks[c].older) {
-        uint32_t i = heap->chunks[c].first;
-        while (heap->blocks[i].higher != AX_NO_BLOCK) {
-            i = heap->blocks[i].higher;
+        ax_code_chunk *chunk = &heap->chunks[c];
+        if (chunk->bound < least(heap)) {
+            heap->counters.list_scan_steps += chunk->blocks;
+            continue;
         }
-        for (; i != AX_NO_BLOCK; i = heap->blocks[i].lower) {
+        for (uint32_t i = chunk->last; i != AX_NO_BLOCK; i = heap->blocks[i].lower) {
             heap->counters.list_scan_steps++;
             if (heap->blocks[i].is_free && ax_block_payload(heap, i) >= least(heap)) {
                 int status = ax_codeheap_mark_write(heap, c);
@@ -70,6 +73,7 @@ static int alloc_scan(ax_codeheap *heap, uint64_t size_bytes, uint32_t *block)
                 return status;
             }
         }
+        chunk->bound = least(heap) - 1;
     }
     return AX_CODE_AGAIN;
 }

@@ -65,7 +65,7 @@ int ax_livecode_close(ax_livecode *live, ax_detail *detail)
 }
 
 /* Says why a handle is none of a live block. */
-static int refuse(const ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+AX_APART static int refuse(const ax_livecode *live, ax_code_handle handle, ax_detail *detail)
 {
     if (!live->open) {
         return ax_fail(detail, AX_ERR_CLOSED, "code heap is closed", 0, 0, 0, 0);
@@ -84,17 +84,21 @@ static int refuse(const ax_livecode *live, ax_code_handle handle, ax_detail *det
     return ax_fail(detail, AX_ERR_FOREIGN, NULL, handle.address, 0, 0, 0);
 }
 
-static inline int find(const ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+static inline int is_live(const ax_livecode *live, ax_code_handle handle)
 {
     /* A closed heap has no blocks. */
-    if (handle.block < live->heap.blocks_used) {
-        const ax_block *b = &live->heap.blocks[handle.block];
-        if (b->generation == handle.generation && b->alive && !b->is_free &&
-            ax_block_address(&live->heap, handle.block) == handle.address) {
-            return AX_OK;
-        }
+    if (handle.block >= live->heap.blocks_used) {
+        return 0;
     }
-    return refuse(live, handle, detail);
+    const ax_block *b = &live->heap.blocks[handle.block];
+    /* A record that is unused is free as well. */
+    return b->generation == handle.generation && !b->is_free &&
+           ax_block_address(&live->heap, handle.block) == handle.address;
+}
+
+static inline int find(const ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+{
+    return is_live(live, handle) ? AX_OK : refuse(live, handle, detail);
 }
 
 /* Nobody says, or may say, how much is needed: a block as the design gives it, all of it the
@@ -128,26 +132,49 @@ static int alloc_unsized(ax_livecode *live, uint64_t size_bytes, uint32_t *block
     return AX_OK;
 }
 
-int ax_livecode_alloc(ax_livecode *live, uint64_t size_bytes, ax_code_handle *handle,
-                      ax_detail *detail)
+/* A block has been allocated. */
+static inline int open_block(ax_livecode *live, uint32_t block, ax_code_handle *handle)
+{
+    const ax_block *b = &live->heap.blocks[block];
+    live->heap.chunks[b->chunk].open_blocks++;
+    handle->address = ax_block_address(&live->heap, block);
+    handle->block = block;
+    handle->generation = b->generation;
+    return AX_OK;
+}
+
+/* Where the victim alone does not do. The chunk is writable then, and nothing fails after it became
+ * so. */
+AX_APART static int alloc_by_policy(ax_livecode *live, uint64_t size_bytes, ax_code_handle *handle,
+                                    ax_detail *detail)
 {
     if (!live->open) {
         return ax_fail(detail, AX_ERR_CLOSED, "code heap is closed", 0, 0, 0, 0);
     }
     uint32_t block = 0;
-    /* The chunk is writable then, and nothing fails after it became so. */
-    int status = size_bytes && live->heap.policy->sized
-                     ? ax_codeheap_alloc(&live->heap, size_bytes, &block)
-                     : alloc_unsized(live, size_bytes, &block, detail);
+    const int status = size_bytes && live->heap.policy->sized
+                           ? ax_code_alloc_by_policy(&live->heap, size_bytes, &block)
+                           : alloc_unsized(live, size_bytes, &block, detail);
     if (status == AX_OK) {
-        const ax_block *b = &live->heap.blocks[block];
-        live->heap.chunks[b->chunk].open_blocks++;
-        *handle = (ax_code_handle){ax_block_address(&live->heap, block), block, b->generation};
+        return open_block(live, block, handle);
     }
     return status == AX_ERR_OVERFLOW
                ? ax_fail(detail, status, "size_bytes is more than a chunk can hold", size_bytes, 0,
                          0, 0)
                : status;
+}
+
+int ax_livecode_alloc(ax_livecode *live, uint64_t size_bytes, ax_code_handle *handle,
+                      ax_detail *detail)
+{
+    if (size_bytes) {
+        /* A closed heap is not quick. */
+        const uint32_t block = ax_code_cut_victim(&live->heap, size_bytes);
+        if (block != AX_NO_BLOCK) {
+            return open_block(live, block, handle);
+        }
+    }
+    return alloc_by_policy(live, size_bytes, handle, detail);
 }
 
 int ax_livecode_shrink(ax_livecode *live, ax_code_handle handle, uint64_t size_bytes,
@@ -251,27 +278,38 @@ int ax_livecode_unseal(ax_livecode *live, ax_code_handle handle, ax_detail *deta
     return AX_OK;
 }
 
-int ax_livecode_free(ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+static inline int free_block(ax_livecode *live, ax_code_handle handle)
 {
-    int status = find(live, handle, detail);
-    if (status != AX_OK) {
-        return status;
-    }
     const ax_block *b = &live->heap.blocks[handle.block];
-    ax_code_chunk *chunk = &live->heap.chunks[b->chunk];
-    const int last_open = !b->sealed && chunk->open_blocks == 1;
-    if (last_open && chunk->used_blocks > 1) {
-        status = ax_codeheap_mark_exec(&live->heap, b->chunk);
-        if (status != AX_OK) {
-            return ax_fail(detail, status,
-                           "the system refused to make the chunk executable: the block is not "
-                           "freed, and no block of its chunk runs before it is sealed or freed",
-                           handle.address, 0, 0, 0);
-        }
-    }
-    chunk->open_blocks -= !b->sealed;
+    live->heap.chunks[b->chunk].open_blocks -= !b->sealed;
     ax_code_free_used(&live->heap, handle.block);
     return AX_OK;
+}
+
+/* The last open block of a chunk goes, and others stay. */
+AX_APART static int free_and_run(ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+{
+    const uint32_t chunk = live->heap.blocks[handle.block].chunk;
+    const int status = ax_codeheap_mark_exec(&live->heap, chunk);
+    return status == AX_OK
+               ? free_block(live, handle)
+               : ax_fail(detail, status,
+                         "the system refused to make the chunk executable: the block is not "
+                         "freed, and no block of its chunk runs before it is sealed or freed",
+                         handle.address, 0, 0, 0);
+}
+
+int ax_livecode_free(ax_livecode *live, ax_code_handle handle, ax_detail *detail)
+{
+    if (!is_live(live, handle)) {
+        return refuse(live, handle, detail);
+    }
+    const ax_block *b = &live->heap.blocks[handle.block];
+    const ax_code_chunk *chunk = &live->heap.chunks[b->chunk];
+    if (!b->sealed && chunk->open_blocks == 1 && chunk->used_blocks > 1) {
+        return free_and_run(live, handle, detail);
+    }
+    return free_block(live, handle);
 }
 
 /* Whether the code of a chunk runs. Only flip has chunks whose code does not. */

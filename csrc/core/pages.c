@@ -237,6 +237,24 @@ void ax_seam_discard(ax_seam *seam, uint64_t address, uint64_t bytes)
     }
 }
 
+void ax_seam_prefer_huge(ax_seam *seam, uint64_t address, uint64_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    if (seam->backing == AX_BACKING_REAL) {
+        const uint64_t page = ax_page_bytes();
+        const uint64_t start = (address + page - 1) & ~(page - 1);
+        const uint64_t end = (address + bytes) & ~(page - 1);
+        if (start < end) {
+            (void)madvise(ax_at(start), end - start, MADV_HUGEPAGE);
+        }
+    }
+#else
+    (void)seam;
+    (void)address;
+    (void)bytes;
+#endif
+}
+
 int ax_seam_protect(ax_seam *seam, uint64_t address, uint64_t bytes, enum ax_protection protection)
 {
     if (injected(seam, AX_CALL_PROTECT)) {

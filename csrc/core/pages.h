@@ -79,6 +79,9 @@ int ax_seam_unmap(ax_seam *seam, uint64_t address, uint64_t bytes);
 /* Tells the system that whole pages may be forgotten; they read as zero from now on. Advice: it may
  * be ignored, so it is not counted and cannot fail. */
 void ax_seam_discard(ax_seam *seam, uint64_t address, uint64_t bytes);
+/* Tells the system that memory is large and used all over, so that it may take large pages for it.
+ * Advice, as well. */
+void ax_seam_prefer_huge(ax_seam *seam, uint64_t address, uint64_t bytes);
 int ax_seam_protect(ax_seam *seam, uint64_t address, uint64_t bytes, enum ax_protection protection);
 
 /* The page size of the system. */

@@ -106,7 +106,7 @@ static void content(int ask_the_kernel)
 typedef struct picture {
     ax_livecode_totals totals;
     ax_code_counters counters;
-    uint64_t mapped, code, used, empty, vmas, operations;
+    uint64_t mapped, code, empty, vmas, operations;
     uint32_t chunks;
 } picture;
 
@@ -120,10 +120,9 @@ static picture look(void)
     p.counters.list_scan_steps = 0; /* who searches in vain has searched */
     p.mapped = heap->mapped_bytes;
     p.code = heap->code_bytes;
-    p.used = heap->used_bytes;
     p.empty = heap->empty_bytes;
     p.vmas = heap->vmas;
-    p.operations = heap->operations;
+    p.operations = ax_code_operations(heap);
     p.chunks = heap->chunks_alive;
     return p;
 }

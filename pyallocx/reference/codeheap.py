@@ -85,6 +85,8 @@ class Chunk:
     blocks: list[Block] = field(default_factory=list)
     executable: bool = False
     pool: int | None = None
+    # bitmap: no free block is known to be larger.
+    bound: float = math.inf
 
     @property
     def empty(self) -> bool:
@@ -118,7 +120,7 @@ class CodeHeap:
         reach_bytes: int = 0,
         keep_bytes: float = math.inf,
         keep_operations: int = 0,
-        keep_chunks: float = math.inf,
+        keep_chunks: float | None = None,
     ) -> None:
         header, granule, rest = DESIGNS[policy]
         self.policy = policy
@@ -136,7 +138,8 @@ class CodeHeap:
         self.reach = reach_bytes
         self.keep_bytes = keep_bytes
         self.keep_operations = keep_operations
-        self.keep_chunks = keep_chunks
+        own_keep = 1 if policy == "bitmap" else math.inf
+        self.keep_chunks = own_keep if keep_chunks is None else keep_chunks
         self.min_hole = min_hole
         self.hole_least = min_hole_bytes(min_hole, self.header, self.least)
         self.historical = policy in HISTORICAL
@@ -291,7 +294,7 @@ class CodeHeap:
             old = 0 < self.keep_operations <= self.operations - chunk.empty_since
             like = sum(each.empty and each.pool == chunk.pool for each in self.chunks)
             too_many = self.empty_bytes > self.keep_bytes or like > self.keep_chunks
-            if chunk.empty and (too_many or old):
+            if chunk.empty and (too_many or old or self.own_pages(chunk.chunk_bytes)):
                 self.drop_chunk(chunk)
 
     def note_vmas(self) -> None:
@@ -429,7 +432,7 @@ class CodeHeap:
             least = self.hole_least
         else:
             at = start + self.rounded(size)
-            least = self.header + max(self.min_rest, self.granule)
+            least = self.least_rest
         block.code_bytes = size
         if block.end - at >= least:
             self.give(self.cut(block, at))
@@ -493,6 +496,8 @@ class CodeHeap:
                 low = block if neighbour is higher else neighbour
                 self.join(low)
                 block = low
+        chunk = self.chunk_of(block)
+        chunk.bound = max(chunk.bound, self.payload(block))
         if self.lists_by_size and self.payload(block) >= self.granule:
             if self.policy == "best_fit":
                 self.list_by_address(block)
@@ -569,19 +574,35 @@ class CodeHeap:
         return self.use(self.cut(block, block.end - consume), 0)
 
     def rounded(self, size: int) -> int:
-        """Round a request up to granules, and to the smallest payload."""
+        """Round a request up to granules, and to the smallest payload.
+
+        HotSpot's segments hold the header, too, and no block is smaller than the smallest rest.
+        """
         wanted = max(size, 1, self.least)
+        if self.policy == "best_fit":
+            wanted = max(wanted + self.header, self.min_rest)
+            return -(-wanted // self.granule) * self.granule - self.header
         return -(-wanted // self.granule) * self.granule
+
+    @property
+    def least_rest(self) -> int:
+        """Return the smallest block that is cut off, header and all."""
+        rest = self.min_rest + (0 if self.policy == "best_fit" else self.header)
+        return max(self.header + self.granule, rest)
+
+    def own_pages(self, size: int) -> bool:
+        """Tell whether a chunk is larger than a pack, and so for one method only."""
+        return self.policy == "pack" and size > self.chunk_bytes
 
     def worth_cutting(self, block: Block, wanted: int, rest: int) -> bool:
         """Whether a rest remains that is at least `rest` and can be listed."""
         rest = max(rest, self.least_listed, 1)
         return self.payload(block) >= wanted + self.header + rest
 
-    def take_high(self, block: Block, wanted: int, rest: int) -> Block:
+    def take_high(self, block: Block, wanted: int, least_rest: int) -> Block:
         """Cut the high end off a listed block; a rest too small stays with it."""
         self.mark(self.chunk_of(block), False)
-        if self.worth_cutting(block, wanted, rest):
+        if block.end - block.start >= self.header + wanted + least_rest:
             return self.cut(block, block.end - wanted - self.header)
         self.unlist(block)
         return block
@@ -598,7 +619,7 @@ class CodeHeap:
         for block in self.lists.get(0, []):
             self.counters["list_scan_steps"] += 1
             if self.payload(block) >= wanted:
-                return self.take_high(block, wanted, self.min_rest)
+                return self.take_high(block, wanted, self.least_rest)
         return None
 
     def find_best_fit(self, wanted: int) -> Block | None:
@@ -612,7 +633,7 @@ class CodeHeap:
                 best is None or self.payload(block) < self.payload(best)
             ):
                 best = block
-        return None if best is None else self.take_high(best, wanted, self.min_rest)
+        return None if best is None else self.take_high(best, wanted, self.least_rest)
 
     def first_of(self, blocks: list[Block], wanted: int) -> Block | None:
         """Return the first free block that is large enough."""
@@ -622,27 +643,44 @@ class CodeHeap:
                 return block
         return None
 
-    def find_bitmap(self, wanted: int) -> Block | None:
-        """From where the last search ended, then in the chunks of the size's pool, newest first."""
+    def search_bitmap(self, wanted: int) -> Block | None:
+        """From where the last search ended, then in the chunks of the size's pool, newest first.
+
+        Chunks that are known to have no such room are passed.
+        """
         pool = self.pool_of(wanted)
         found = None
         if self.cursor is not None:
             chunk = self.chunk_of(self.cursor)
-            if chunk.pool == pool:
+            if chunk.pool == pool and chunk.bound >= wanted:
                 at = chunk.blocks.index(self.cursor)
                 found = self.first_of(chunk.blocks[at:], wanted)
         for chunk in reversed(self.chunks):
-            if found is None and chunk.pool in (pool, None):
+            if found is None and chunk.pool in (pool, None) and chunk.bound >= wanted:
                 found = self.first_of(chunk.blocks, wanted)
+                if found is None:
+                    frees = [self.payload(block) for block in chunk.blocks if block.free]
+                    chunk.bound = max(frees, default=0)
+        return found
+
+    def find_bitmap(self, wanted: int) -> Block | None:
+        """Take what the search finds from its low end; the next one goes on from there."""
+        found = self.search_bitmap(wanted)
         if found is not None:
             self.take_low(found, wanted, 0)
-            self.chunk_of(found).pool = pool
+            self.chunk_of(found).pool = self.pool_of(wanted)
             self.cursor = found
         return found
 
     def find_pack(self, wanted: int) -> Block | None:
-        """Take the first that is large enough, oldest chunk first, from its low end."""
+        """Take the first that is large enough, oldest chunk first, from its low end.
+
+        What is larger than a pack is alone in pages of its own.
+        """
+        own = self.own_pages(wanted + 2 * self.header)
         for chunk in self.chunks:
+            if own != self.own_pages(chunk.chunk_bytes):
+                continue
             found = self.first_of(chunk.blocks, wanted)
             if found is not None:
                 self.take_low(found, wanted, 0)
@@ -672,7 +710,7 @@ class CodeHeap:
         """Take the high end of the newest chunk; with too much code, all of it goes."""
         entries = self.lists.get(_WILDERNESS)
         if entries and self.payload(entries[0]) >= wanted:
-            return self.take_high(entries[0], wanted, self.granule)
+            return self.take_high(entries[0], wanted, self.header + self.granule)
         if self.chunks and self.mapped_bytes + self.chunk_bytes > self.max_code:
             self.reset()
             self.counters["flushes"] += 1

@@ -82,6 +82,12 @@ def code_parameters(
         "keep_operations": draw(st.sampled_from((0, 1, 5))),
         "keep_chunks": draw(st.sampled_from((math.inf, 0, 1, 2))),
     }
+    if policy not in HISTORICAL and draw(st.booleans()):
+        # Nothing but cutting and joining, for which the core has ways of its own.
+        params |= {"header_bytes": 0, "reach_bytes": 0, "keep_operations": 0}
+        params |= {"keep_bytes": math.inf, "keep_chunks": math.inf}
+    if draw(st.booleans()):
+        del params["keep_chunks"]  # the design's own
     if policy in HISTORICAL:
         params["min_hole"] = draw(st.sampled_from(MIN_HOLES[2:] if sound else MIN_HOLES))
         params["byte_limit"] = limit
@@ -319,7 +325,9 @@ class CodeHeapMachine(RuleBasedStateMachine):
         except MemoryError:
             self.heap.fail_backing_call(0, books)
             after = self.heap.counters()
-            # The search was made, though in vain.
+            # The search was made, though in vain, and bitmap has learnt from it.
+            if twin.policy == "bitmap":
+                twin.search_bitmap(twin.rounded(size))
             twin.counters["list_scan_steps"] = after["list_scan_steps"]
             assert after | {"list_scan_steps": before[1]["list_scan_steps"]} == before[1]
             assert self.heap.blocks() == before[0]
