@@ -6,6 +6,7 @@ import pytest
 
 import pyallocx as px
 from pyallocx._codenotes import USED_BY
+from pyallocx.cli import main
 from pyallocx.code import CODE_POLICIES, PARAMETERS
 
 TRACE = px.synthesize_code(150, seed=3)
@@ -93,3 +94,8 @@ def test_limits_that_are_wrong():
         px.replay_code(TRACE, policy=policy, byte_limit=103).row["undersized_blocks"]
         for policy in ("byte_limit", "scan", "segregated")
     )
+
+
+def test_a_trace_without_a_name(capsys):
+    assert main(["sweep", "code", ""]) == 2
+    assert "TRACE: the name of the file is empty" in capsys.readouterr().err
