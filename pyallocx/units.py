@@ -128,6 +128,17 @@ def format_count(value: float, infinity: str = "inf") -> str:
     return f"{value:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number of things, of which one is not many.
+
+    Examples
+    --------
+    >>> counted(1, "block"), counted(2000, "block")
+    ('1 block', '2,000 blocks')
+    """
+    return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def column_unit(column: str) -> str:
     """Return ``"bytes"``, ``"ns"`` or ``""``: the unit that the name of a column states.
 
