@@ -303,7 +303,8 @@ def test_another_isolate_is_read_when_asked_for(tmp_path: Path) -> None:
         line = f"1 more isolate (threads), with {trace.metadata['creations_not_read']} creation"
         assert line in done.stderr
         assert main(["info", str(out)]) == 0
-    assert found["0"].metadata["creations_not_read"] > 0
+    # The main isolate compiles; whether the worker does before it ends is a matter of luck.
+    assert found["1"].metadata["creations_not_read"] > 0
     done = run_record(tmp_path, "--isolate", "2", "--", "node", str(script), "worker")
     assert "node has no isolate 2; there are 0 to 1" in done.stderr
     assert done.returncode == 1
