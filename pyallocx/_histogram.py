@@ -99,7 +99,7 @@ def factors_of(profiles: Sequence[Histogram], weights: str | Sequence[float]) ->
             raise ValueError(
                 f"weights is {weights!r}, allowed are {', '.join(WEIGHTS)} or one number a profile"
             )
-        if weights == "count":
+        if weights == "count" or len(profiles) == 1:
             return np.ones(len(profiles))
         totals = np.array(
             [

@@ -20,6 +20,7 @@ from pyallocx._cli_base import (
     check_targets,
 )
 from pyallocx._core import CorruptionError, TraceError
+from pyallocx._flagwords import in_flags
 from pyallocx.units import format_bytes, format_count, parse_bytes, printable
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ _TARGETS: Mapping[str, Mapping[str, Any]] = {
     "scudo": {"header_bytes": 16, "bits": 7, "prefix": "table", "largest_bytes": 65552},
     "tcmalloc": {"align_bytes": 8, "bits": 4, "largest_bytes": 262144},
     "go": {"align_bytes": 16, "bits": 4, "largest_bytes": 32768},
-    "memcached": {"align_bytes": 16, "largest_bytes": 524288},
+    # Sizes that a program asks malloc for are taken for those of values: an item adds a header.
+    "memcached": {"header_bytes": 48, "align_bytes": 16, "largest_bytes": 524288},
 }
 _WIDTH = 96
 
@@ -209,7 +211,10 @@ def _read(options: argparse.Namespace, open_trace: Callable[..., Any]) -> list[P
 
 
 def _constraints(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the flags ask for, and where none does what the target of the export needs."""
+    """Return what the flags ask for, and where none does what the target of the export needs.
+
+    What depends on the programs is for `_of_target`.
+    """
     wanted: dict[str, Any] = dict(_TARGETS.get(options.export, {}))
     for flag, word in (
         ("bits", "bits"),
@@ -239,6 +244,25 @@ def _constraints(options: argparse.Namespace) -> dict[str, Any]:
     return wanted
 
 
+def _of_target(
+    options: argparse.Namespace, wanted: dict[str, Any], programs: Sequence[Profile]
+) -> None:
+    """Set what a target needs and only the programs, or other flags, can tell."""
+    if options.export == "scudo" and options.largest is None:
+        wanted["largest_bytes"] = wanted["header_bytes"] + 65536
+    if options.export == "memcached" and options.header is None:
+        # Sizes of whole items have the header already.
+        items = [str(p.metadata.get("sizes", "")).startswith("items") for p in programs]
+        if all(items):
+            wanted["header_bytes"] = 0
+        elif any(items):
+            raise UsageError(
+                f"--export memcached: {printable(programs[items.index(True)].name)} has the sizes "
+                f"of items, with their headers, {printable(programs[items.index(False)].name)} "
+                "has not; give --header, or one kind"
+            )
+
+
 # --- fit
 
 
@@ -256,12 +280,13 @@ def _fit(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
     targets = {"-o": options.output, "--curve": options.curve, "--plot": options.plot}
     _check(targets, options)
     programs = _read(options, open_trace)
+    _of_target(options, wanted, programs)
     weights = options.weights or "bytes"
     one = programs[0] if len(programs) == 1 else programs
     try:
         best = fit(one, classes, weights=weights, **wanted)
     except (ValueError, TypeError) as exc:
-        raise UsageError(str(exc)) from None
+        raise UsageError(in_flags(str(exc))) from None
     return _report(options, programs, weights, classes, wanted, best)
 
 
@@ -295,7 +320,7 @@ def _report(
         try:
             exported = best.export(options.export, name=options.name)
         except (ValueError, TypeError, CorruptionError) as exc:
-            problems.append(f"--export: {exc}")
+            problems.append(f"--export: {in_flags(str(exc))}")
     others = rivals(best)
     greedy = None
     if options.compare_greedy:
@@ -608,7 +633,7 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
     try:
         result = league(programs, names, tables=tables, limit_bytes=limit)
     except ValueError as exc:
-        raise UsageError(str(exc)) from None
+        raise UsageError(in_flags(str(exc))) from None
     written, problems = [], []
     for flag, path, noun, write in (
         ("--csv", options.csv, "table", result.to_csv),

@@ -18,9 +18,10 @@ import numpy as np
 
 from pyallocx import _core
 from pyallocx._constraints import Constraints, TailRule, constraints_of
-from pyallocx._histogram import F64, U64, Histogram, as_histogram, combined, is_profile
+from pyallocx._histogram import F64, U64, Histogram, as_histogram, combined, factors_of, is_profile
 from pyallocx._sizes import integer
 from pyallocx._systems import drive
+from pyallocx._tablemap import MAX_CLASS, whole
 from pyallocx.sizemap import SizeMap
 from pyallocx.table import SweepResult
 from pyallocx.units import format_bytes, format_count
@@ -494,7 +495,10 @@ def _start(profile: Histogram, wanted: Constraints) -> _core.SizeFit:
 
 def _joined(profiles: Any, weights: str | Sequence[float]) -> Histogram:
     if is_profile(profiles) or not isinstance(profiles, Iterable):
-        return as_histogram(profiles)
+        one = as_histogram(profiles)
+        # Alone, its weight changes nothing; a wrong one is a mistake all the same.
+        factors_of([one], weights)
+        return one
     return combined([as_histogram(profile) for profile in profiles], weights)
 
 
@@ -547,9 +551,10 @@ def wastage(
     if isinstance(classes, Fit):
         header = classes._wanted.header_bytes if header_bytes is None else header
         align = classes._wanted.align_bytes if align_bytes is None else align
-    table = [int(c) for c in np.asarray(getattr(classes, "classes", classes)).tolist()]
-    if not table:
+    given = np.asarray(getattr(classes, "classes", classes), dtype=object).reshape(-1).tolist()
+    if not given:
         raise ValueError("classes is empty")
+    table = [whole(f"class {i + 1}", size, 1, MAX_CLASS) for i, size in enumerate(given)]
     if align_bytes is None and header_bytes is None and not isinstance(classes, Fit):
         # Such a map rounds requests up to the alignment before it looks for a class; that makes no
         # difference as long as no class ends in between.

@@ -141,7 +141,7 @@ def test_equal_names_are_told_apart(files, capsys):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_export_is_alone_on_standard_output(format, files, tmp_path, capsys):
-    header = ["--header", "48"] if format == "memcached" else []
+    header = []
     out, err = run(capsys, "fit", *files, "--export", format, *header)
     assert "classes (" in err
     assert "classes (" not in out
@@ -166,9 +166,41 @@ def test_an_export_that_is_not_possible_is_told_beside_the_table(files, capsys):
     )
     assert "classes (3)" in out
     assert "pyallocx: error: --export: scudo: V2: " in err
-    out, err = run(capsys, "fit", files[0], "--export", "memcached", "--json", code=1)
+    assert "; --header 16 --bits 6 --prefix table makes such" in err
+    out, err = run(
+        capsys, "fit", files[0], "--export", "memcached", "--header", "0", "--json", code=1
+    )
     assert json.loads(out)["export"]["text"] is None
     assert "the smallest chunk is 48" in err
+    assert "--header 48 adds it where" in err
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_export_needs_no_other_flag(format, shared_data, capsys):
+    for path in sorted((shared_data / "sizeclass" / "profiles").iterdir()):
+        out, err = run(capsys, "fit", path, "--export", format)
+        assert out
+        assert "error" not in err
+    out, _ = run(capsys, "fit", "shipped:sqlite3", "--export", format)
+    assert out
+
+
+def test_sizes_of_items_have_their_header(files, tmp_path, capsys):
+    path = tmp_path / "items.txt"
+    path.write_bytes(b"STAT 96 5\r\nSTAT 160 3\r\nSTAT 1024 2\r\nEND\r\n")
+    out, err = run(capsys, "fit", path, "--export", "memcached")
+    assert out == "-o slab_sizes=96-160-1024\n"
+    out, _ = run(capsys, "fit", path, "--export", "memcached", "--header", "48")
+    assert out == "-o slab_sizes=144-208-1072\n"
+    _, err = run(capsys, "fit", path, files[0], "--export", "memcached", code=2)
+    assert "items.txt" not in err
+    assert "--export memcached: items has the sizes of items" in err
+    assert "give --header" in err
+
+
+def test_the_header_of_scudo_moves_its_largest_class(files, capsys):
+    out, _ = run(capsys, "fit", files[0], "--export", "scudo", "--header", "32", "--json")
+    assert json.loads(out)["classes"][-1] == 65536 + 32
 
 
 def test_curve_and_plot(files, tmp_path, capsys):
@@ -213,16 +245,20 @@ def test_waste(files, tmp_path, capsys):
     ("argv", "message"),
     [
         (["fit"], "required"),
-        (["fit", "ONE", "--classes", "0"], "classes must be between 1"),
+        (["fit", "ONE", "--classes", "0"], "--classes must be between 1"),
         (["fit", "ONE", "--classes", "many"], "--classes: 'many' is not a number"),
         (["fit", "ONE", "--classes", "inf"], "--classes: 'inf' is not a finite number"),
-        (["fit", "ONE", "--prefix", "table"], "which needs bits"),
+        (["fit", "ONE", "--prefix", "table"], "--prefix is 'table', which needs --bits"),
         (["fit", "ONE", "--classes", "2", "--force", "16,32"], "3 must be there"),
         (["fit", "ONE", "--force", "16,,32"], "--force"),
-        (["fit", "ONE", "--largest", "8"], "largest_bytes"),
-        (["fit", "ONE", "--header", "1MiB", "--largest", "64KiB"], "header_bytes"),
+        (["fit", "ONE", "--largest", "8"], "--largest is 8"),
+        (["fit", "ONE", "--largest", "96", "--bits", "1"], "above --header (0); --bits allows 1"),
+        (["fit", "ONE", "--header", "8", "--bits", "1"], "--bits=1 leaves no class"),
+        (["fit", "ONE", "--bits", "65"], "--bits must be"),
+        (["fit", "ONE", "--align", "3"], "--align is 3"),
+        (["fit", "ONE", "--header", "1MiB", "--largest", "64KiB"], "--header"),
         (["fit", "ONE", "--page-cap", "two"], "--page-cap: 'two' is not a number of pages"),
-        (["fit", "ONE", "--page-cap", "nan"], "page_cap"),
+        (["fit", "ONE", "--page-cap", "nan"], "--page-cap must be"),
         (["fit", "ONE", "--cross-validate"], "at least two"),
         (["fit", "ONE", "-o", "x"], "nothing to write without --export"),
         (["fit", "ONE", "--name", "x"], "nothing to name without --export"),

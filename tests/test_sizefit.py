@@ -437,6 +437,13 @@ def test_weights_of_several_profiles():
             rows(weights)
     with pytest.raises(ValueError, match="no bytes"):
         px.fit([first, {0: 2}], weights="bytes")
+    # One program alone is weighed as well, though to no effect.
+    for alone in (first, [first]):
+        for weights in ("x", [math.nan], [0], [1, 2]):
+            with pytest.raises(ValueError, match="weights"):
+                px.fit(alone, 2, weights=weights)
+        assert len({px.fit(alone, 2, weights=w).wastage_bytes for w in ("bytes", "count")}) == 1
+    assert px.fit({0: 2}, 2, weights="bytes").wastage_bytes == 32
     both = [px.Profile(list(p), list(p.values())) for p in (first, second)]
     for weights in ("count", "equal", "bytes", (1, 10)):
         joined = px.fit(px.Profile.combine(both, weights), 9).table.rows
@@ -520,6 +527,11 @@ def test_wrong_types():
 def test_bad_tables():
     with pytest.raises(ValueError, match="empty"):
         px.wastage([], {1: 1})
+    for classes in ([16.7, 32.2], np.array([16.0]), [True], ["16"]):
+        with pytest.raises(TypeError, match="class 1 must be an integer"):
+            px.wastage(classes, {1: 1})
+    with pytest.raises(ValueError, match="class 2 is -1"):
+        px.wastage([16, -1], {1: 1})
     with pytest.raises(ValueError, match="classes must rise, but 16 follows 32"):
         px.wastage([32, 16], {1: 1})
     with pytest.raises(ValueError, match="header_bytes is 32, which leaves nothing"):
