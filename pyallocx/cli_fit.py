@@ -332,14 +332,17 @@ def _report(
         )
     held_out = None
     if options.cross_validate:
-        held_out = cross_validate(
-            programs,
-            classes,
-            weights=weights,
-            names=[program.name for program in programs],
-            progress=False if options.no_progress else None,
-            **wanted,
-        )
+        try:
+            held_out = cross_validate(
+                programs,
+                classes,
+                weights=weights,
+                names=[program.name for program in programs],
+                progress=False if options.no_progress else None,
+                **wanted,
+            )
+        except (ValueError, TypeError) as exc:
+            problems.append(f"--cross-validate: {in_flags(str(exc))}")
     _write(options, best, others, exported, written, problems)
     if options.json:
         document = _document(programs, weights, best, others, greedy, held_out)
@@ -650,6 +653,10 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         document = {
             "limit_bytes": result.limit_bytes,
             "programs": list(result.programs),
+            "above_limit": {
+                name: above._asdict()
+                for name, above in zip(result.programs, result.above, strict=True)
+            },
             "rows": result.to_dicts(),
         }
         print(json.dumps(document, indent=2, allow_nan=False))
@@ -669,4 +676,7 @@ def _league_lines(result: League) -> list[str]:
         "",
         *result.lines(),
     ]
+    notes = result.notes()
+    if notes:
+        lines += ["", *notes]
     return [printable(line) for line in lines]

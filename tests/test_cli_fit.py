@@ -125,6 +125,15 @@ def test_cross_validation(files, capsys):
     assert [row["program"] for row in result["cross_validation"]["programs"]] == ["one", "two"]
 
 
+def test_cross_validation_names_a_program_that_no_class_holds(files, tmp_path, capsys):
+    path = tmp_path / "huge.txt"
+    path.write_text("100000 3\n")
+    argv = ("fit", files[0], path, "--classes", 4, "--largest", "4096", "--cross-validate")
+    out, err = run(capsys, *argv, code=1)
+    assert "classes (4)" in out
+    assert "--cross-validate: huge asks for nothing that the largest class holds (4096" in err
+
+
 def test_traces_and_weights(capsys):
     out, _ = run(capsys, "fit", "shipped:sqlite3", "--weight", "peak", "--classes", 8, "--json")
     profile = px.load_shipped("sqlite3").profile("peak")
@@ -237,6 +246,12 @@ def test_waste(files, tmp_path, capsys):
     out, _ = run(capsys, "waste", files[0], "--json")
     result = json.loads(out)
     assert {row["name"] for row in result["rows"]} == set(px.preset_names())
+    assert result["above_limit"]["one"]["requests"] == 1
+    assert result["above_limit"]["one"]["requested_bytes"] == 70000
+    out, _ = run(capsys, "waste", files[0], "--preset", "linux-kmalloc")
+    *_, above, without = out.splitlines()
+    assert above.startswith("above 64 KiB, in no figure: one, 1 request (0.259%) of 68.4 KiB (")
+    assert without == "up to 64 KiB, without a class in linux-kmalloc: one, 2 requests"
     out, _ = run(capsys, "waste", files[0], "--preset", "go", "--limit", "1KiB", "--json")
     assert json.loads(out)["limit_bytes"] == 1024
 
