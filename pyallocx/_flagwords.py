@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-__all__ = ["in_flags"]
+from pyallocx._core import TraceError
+
+__all__ = ["PROFILE_FORMATS", "in_flags", "naming_format"]
+
+PROFILE_FORMATS: Final = (
+    "text",
+    "scudo",
+    "glibc-free",
+    "jemalloc",
+    "memcached",
+    "fleet",
+    "heaptrack",
+)
+"""What ``--format`` takes: the names of `pyallocx.profiles.FORMATS`, which is slow to import."""
 
 _FLAGS: Final[Mapping[str, str]] = {
     "header_bytes": "--header",
@@ -51,3 +65,15 @@ def in_flags(message: str) -> str:
     text = _LONG.sub(lambda found: _FLAGS[found[1]], text)
     text = _FIRST.sub(lambda found: found[1] + _FLAGS[found[2]] + " ", text)
     return _INNER.sub("--bits", text)
+
+
+@contextlib.contextmanager
+def naming_format() -> Iterator[None]:
+    """Say ``--format`` in an error that says ``format=``."""
+    try:
+        yield
+    except TraceError as exc:
+        text = re.sub(r'\bformat="([a-z-]+)"', r"--format \1", str(exc))
+        if text == str(exc):
+            raise
+        raise TraceError(text) from None

@@ -20,7 +20,7 @@ from pyallocx._cli_base import (
     check_targets,
 )
 from pyallocx._core import CorruptionError, TraceError
-from pyallocx._flagwords import in_flags
+from pyallocx._flagwords import PROFILE_FORMATS, in_flags, naming_format
 from pyallocx.units import format_bytes, format_count, parse_bytes, printable
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ def _add_profiles(parser: argparse.ArgumentParser) -> None:
         "what a size of a trace counts: how often it is asked for (the default), how often it "
         "lives at the peak or the end, how long; and which of a profile that has several",
         choices=_WEIGHTS,
+    )
+    _add(
+        parser,
+        "--format",
+        "NAME",
+        f"what all files are, instead of what their content says: {', '.join(PROFILE_FORMATS)}",
+        choices=PROFILE_FORMATS,
     )
 
 
@@ -196,7 +203,10 @@ def _read(options: argparse.Namespace, open_trace: Callable[..., Any]) -> list[P
                 made = trace.profile(weight=options.weight or "count")
                 made = Profile(made.sizes, made.counts, name=name, metadata=made.metadata)
             else:
-                made = load_profile_or_trace(spec, options.weight, progress=progress)
+                with naming_format():
+                    made = load_profile_or_trace(
+                        spec, options.weight, format=options.format, progress=progress
+                    )
         except ValueError as exc:
             if isinstance(exc, TraceError):
                 raise

@@ -101,8 +101,8 @@ class League:
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write a line for each row: name, classes, mean, a column for each program, excluded.
 
-        Three columns of each program follow: ``excluded``, and ``above_requests`` and ``above_bytes``
-        (see `AboveLimit`), which are the same in every line.
+        Three columns of each program follow: ``excluded``; ``above_requests`` and ``above_bytes``,
+        which are the same in every line (see `AboveLimit`).
         """
         from pyallocx._files import write_atomically
 

@@ -523,6 +523,7 @@ def load_profile_or_trace(
     path: str | os.PathLike[str],
     weight: str | None = None,
     *,
+    format: str | None = None,
     on_error: str = "raise",
     progress: bool | None = None,
 ) -> Profile:
@@ -534,6 +535,8 @@ def load_profile_or_trace(
         What `load_profile` or `load` reads.
     weight : {"count", "peak", "end", "byte_time"}, optional
         As for `load_profile` and `Trace.profile`; by default ``"count"``.
+    format : str, optional
+        As for `load_profile`; then the file is no trace.
     on_error : {"raise", "skip"}, default "raise"
         As for `load`, where the file is a trace.
     progress : bool, optional
@@ -546,6 +549,8 @@ def load_profile_or_trace(
     """
     from pyallocx.profiles import load_file, stem
 
+    if format is not None:
+        return load_profile(path, format=format, weight=weight)
     name = os.fsdecode(path)
     found = load_file(name, weight=weight, traces=True, on_error=on_error, progress=progress)
     if isinstance(found, Profile):

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import pyallocx as px
-from pyallocx import cli_fit
+from pyallocx import cli_fit, profiles
+from pyallocx._flagwords import PROFILE_FORMATS
 from pyallocx.cli import main
 from pyallocx.exports import FORMATS
 
@@ -31,6 +32,7 @@ def run(capsys, *argv, code=0):
 
 def test_lists_are_those_of_the_library():
     assert cli_fit._FORMATS == FORMATS
+    assert tuple(profiles.FORMATS) == PROFILE_FORMATS
     assert sorted(cli_fit._METHODS) == sorted(px.fit.__globals__["METHODS"])
 
 
@@ -140,6 +142,32 @@ def test_traces_and_weights(capsys):
     assert json.loads(out)["classes"] == px.fit(profile, 8).classes.tolist()
     out, _ = run(capsys, "waste", "shipped:sqlite3", "shipped:python3", "--preset", "go")
     assert "sqlite3         python3" in out
+
+
+def test_a_format_is_insisted_on(tmp_path, capsys):
+    chunks, tabs = tmp_path / "glibc.xml", tmp_path / "heap.txt"
+    chunks.write_text(
+        '<malloc version="1">\n<heap nr="0">\n<sizes>\n'
+        '<size from="33" to="33" total="99" count="3"/>\n</sizes>\n</heap>\n</malloc>\n'
+    )
+    tabs.write_text("8\t5\n24\t100\n")
+    for verb in ("fit", "waste", "info"):
+        _, err = run(capsys, verb, chunks, code=1)
+        assert err.endswith("not what was asked for; --format glibc-free reads those\n")
+        out, _ = run(capsys, verb, chunks, "--format", "glibc-free", "--json")
+        assert json.loads(out)
+        out, _ = run(capsys, verb, tabs, "--format", "heaptrack", "--json")
+        assert json.loads(out)
+        _, err = run(capsys, verb, tabs, "--format", "jemalloc", code=1)
+        assert f"{tabs}: " in err
+        _, err = run(capsys, verb, tabs, "--format", "xml", code=2)
+        assert "invalid choice" in err
+    out, _ = run(capsys, "info", tabs, "--format", "heaptrack", "--json")
+    assert json.loads(out)["metadata"]["format"] == "heaptrack"
+    _, err = run(capsys, "info", "--format", "text", code=2)
+    assert "--format text: what is shipped are traces" in err
+    _, err = run(capsys, "info", tabs, "--format", "text", "--on-error", "skip", code=2)
+    assert "read strictly" in err
 
 
 def test_equal_names_are_told_apart(files, capsys):
