@@ -496,6 +496,8 @@ def _lines(
     held_out: CrossValidation | None,
 ) -> list[str]:
     """Say what was found, and why nothing is better."""
+    from pyallocx.fit import proof_text
+
     table = best.table
     requests = (
         f"{format_count(round(table.requests))} requests of {format_bytes(table.requested_bytes)}"
@@ -522,7 +524,7 @@ def _lines(
     if parts:
         lines.append(f"  {', '.join(parts)}")
     lines.append(f"  no table under these constraints is below {format_bytes(best.floor_bytes)}")
-    lines.append(f"proof: {_proof(best)}")
+    lines.append(f"proof: {proof_text(best, _seconds(best.seconds))}")
     if best.excluded_count:
         lines.append(
             f"left out: {format_count(round(best.excluded_count))} requests of "
@@ -563,22 +565,6 @@ def _lines(
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def _proof(best: Fit) -> str:
-    slack = 0 if best.exact else 1e-9 * abs(best.wastage_bytes)
-    if best.gap <= slack:
-        text = "no table of so many classes wastes less: the lower bound is the same"
-        text += "" if best.exact else " up to rounding"
-    else:
-        text = (
-            f"none; the best table wastes at least {format_bytes(best.lower_bound_bytes)}, "
-            f"{format_bytes(best.gap)} less"
-        )
-    text += f" ({best.method}, {_seconds(best.seconds)})"
-    if best.spare > 0:
-        text += f"; {best.spare} more classes would save nothing"
-    return text
 
 
 def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:

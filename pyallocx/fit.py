@@ -348,11 +348,11 @@ class Fit:
 
     def __repr__(self) -> str:
         return "\n".join(
-            [f"<Fit {_headline(self.table)}; {_proof(self)}>", *_parts_lines(self.table)]
+            [f"<Fit {_headline(self.table)}; proof: {proof_text(self)}>", *_parts_lines(self.table)]
         )
 
     def _repr_html_(self) -> str:
-        return _html(f"Fit: {_headline(self.table)}; {_proof(self)}", self.table)
+        return _html(f"Fit: {_headline(self.table)}; proof: {proof_text(self)}", self.table)
 
 
 def fit(
@@ -612,17 +612,25 @@ def _headline(cost: Wastage) -> str:
     return text
 
 
-def _proof(result: Fit) -> str:
+def proof_text(result: Fit, took: str = "") -> str:
+    """Return in words what is proved of a table, how, and if given what it `took`."""
     slack = 0 if result.exact else 1e-9 * abs(result.wastage_bytes)
     if result.gap <= slack:
-        text = "proved optimal" if result.exact else "optimal up to rounding"
+        text = "no table of so many classes wastes less: the lower bound is the same"
+        text += "" if result.exact else " up to rounding"
     else:
-        text = f"the optimum wastes at least {format_bytes(result.lower_bound_bytes)}"
-    text += f" ({result.method}"
-    text += "" if result.monge else ", since the tail rule breaks the quadrangle condition"
-    text += ")"
+        text = (
+            f"none; the best table wastes at least {format_bytes(result.lower_bound_bytes)}, "
+            f"{format_bytes(result.gap)} less"
+        )
+    how = [
+        result.method,
+        "" if result.monge else "since the tail rule breaks the quadrangle condition",
+        took,
+    ]
+    text += f" ({', '.join(word for word in how if word)})"
     if result.spare > 0:
-        text += f"; {result.spare} classes more would save nothing"
+        text += f"; {result.spare} more classes would save nothing"
     return text
 
 

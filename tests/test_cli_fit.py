@@ -1,6 +1,7 @@
 """The verbs fit and waste."""
 
 import csv
+import dataclasses
 import json
 import subprocess
 import sys
@@ -70,6 +71,39 @@ def test_json_of_fit(files, capsys):
     assert result["loss_bytes"][-1] is None
     assert result["held_out"] is False
     assert {one["name"] for one in result["presets"]} <= set(px.preset_names())
+
+
+def test_greedy_in_json(tmp_path, capsys):
+    path = tmp_path / "p.txt"
+    path.write_text("80 1000\n96 2\n128 2\n")
+    argv = ("fit", path, "--classes", 3, "--largest", 65536, "--method", "greedy")
+    out, _ = run(capsys, *argv, "--json")
+    result = json.loads(out)
+    assert (result["wastage_bytes"], result["lower_bound_bytes"], result["gap"]) == (
+        16000,
+        64,
+        15936,
+    )
+    assert result["method"] == "greedy"
+    # With a class for every size only the alignment is left, of which there is none here.
+    assert result["floor_bytes"] == 0
+    out, _ = run(capsys, *argv)
+    assert "the best table wastes at least 64 B, 15.6 KiB less (greedy" in out
+    path.write_text("81 1000\n97 2\n")
+    result = json.loads(run(capsys, *argv, "--json")[0])
+    assert result["floor_bytes"] == 1002 * 15
+
+
+def test_a_broken_condition_is_told(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "p.txt"
+    path.write_text("2000 5\n5000 3\n")
+    best = px.fit(px.load_profile(path), 2)
+    broken = dataclasses.replace(best, monge=False, method="quadratic")
+    monkeypatch.setattr(sys.modules["pyallocx.fit"], "fit", lambda *args, **options: broken)
+    out, _ = run(capsys, "fit", path)
+    assert "(quadratic, since the tail rule breaks the quadrangle condition, " in out
+    out, _ = run(capsys, "fit", path, "--json")
+    assert json.loads(out)["quadrangle_condition"] is False
 
 
 def test_flags_reach_the_fit(files, capsys):

@@ -549,7 +549,9 @@ def test_a_fit_is_a_value():
     assert copy.curve(3)["wastage_bytes"].tolist() == best.curve(3)["wastage_bytes"].tolist()
     with pytest.raises(ValueError, match="read-only"):
         best.classes[0] = 1
-    assert "proved optimal" in repr(px.fit({16: 3, 100: 2}, 1))
+    assert "no table of so many classes wastes less: the lower bound is the same (price)" in repr(
+        px.fit({16: 3, 100: 2}, 1, method="price")
+    )
     assert "<table>" in best._repr_html_()
     assert "<table>" in best.table._repr_html_()
     frame = best.table.to_pandas()
