@@ -81,6 +81,11 @@ def as_histogram(thing: Any) -> Histogram:
     return Histogram(whole, weight)
 
 
+def rounded(sizes: U64, align: int) -> U64:
+    """Return sizes rounded up to a power of two."""
+    return (sizes + np.uint64(align - 1)) & np.uint64(2**64 - align)
+
+
 def combined(profiles: Sequence[Histogram], weights: str | Sequence[float]) -> Histogram:
     """Return one profile of several; see `fit` for the weights."""
     if not profiles:

@@ -93,6 +93,7 @@ def _add_fit(verbs: Any) -> None:
     _add(how, "--classes", "K", "at most so many classes (default 32)")
     _add(how, "--bits", "N", "at most so many significant bits in class - header")
     _add(how, "--header", "BYTES", "added to every request (default 0; scudo: 16)")
+    _add(how, "--request-align", "BYTES", "to which requests are rounded before it (default 1)")
     _add(how, "--align", "BYTES", "classes are multiples of it, a power of two (default 16)")
     _add(how, "--largest", "BYTES", "the largest class (default: the smallest that holds all)")
     _add(how, "--page-cap", "PAGES", "a request wastes no more than this (default 2; inf: no cap)")
@@ -229,13 +230,14 @@ def _constraints(options: argparse.Namespace) -> dict[str, Any]:
     for flag, word in (
         ("bits", "bits"),
         ("header", "header_bytes"),
+        ("request_align", "request_align_bytes"),
         ("align", "align_bytes"),
         ("largest", "largest_bytes"),
         ("page", "page_bytes"),
     ):
         text = getattr(options, flag)
         if text is not None:
-            wanted[word] = _whole(f"--{flag}", text)
+            wanted[word] = _whole(f"--{flag.replace('_', '-')}", text)
     if options.prefix is not None:
         table = options.prefix == "table"
         wanted["prefix"] = "table" if table else _whole("--prefix", options.prefix)
@@ -555,7 +557,9 @@ def _lines(
     shown = [
         f"{name} {'none' if value is None else value}"
         for name, value in best.constraints.items()
-        if name != "classes" and (value not in ([], 0, None) or name == "page_cap")
+        if name != "classes"
+        and (value not in ([], 0, None) or name == "page_cap")
+        and (name, value) != ("request_align_bytes", 1)
     ]
     lines.append(_wrapped("constraints: ", ", ".join(shown)))
     if held_out is not None:

@@ -332,6 +332,7 @@ def rivals(fitted: Fit, presets: str | Sequence[str] = "all") -> tuple[Rival, ..
     (20, [('jemalloc', 8, 140, 18.91891891891892)])
     """
     most = int(fitted.classes[-1]) - int(fitted.constraints["header_bytes"])
+    most -= most % int(fitted.constraints["request_align_bytes"])
     served = fitted._profile.sizes <= most
     part = Histogram(fitted._profile.sizes[served], fitted._profile.counts[served])
     largest = int(part.sizes[-1])

@@ -121,7 +121,18 @@ def test_flags_reach_the_fit(files, capsys):
             "--force",
             "24,1KiB",
         ),
-        *("--prefix", "2", "--page-cap", "inf", "--page", "8KiB", "--method", "quadratic"),
+        *(
+            "--request-align",
+            "16",
+            "--prefix",
+            "2",
+            "--page-cap",
+            "inf",
+            "--page",
+            "8KiB",
+            "--method",
+            "quadratic",
+        ),
         *("--tail-rule", "gperftools", "--json"),
     )
     constraints = json.loads(out)["constraints"]
@@ -131,6 +142,7 @@ def test_flags_reach_the_fit(files, capsys):
         "classes": 10,
         "bits": None,
         "header_bytes": 8,
+        "request_align_bytes": 16,
         "align_bytes": 8,
         "forced": [16, 24, 1024],
         "prefix": 2,

@@ -51,7 +51,9 @@ def subject_of(thing: Any) -> Subject:
     words = [
         f"{name} {value}"
         for name, value in thing.constraints.items()
-        if isinstance(value, (int, float)) and name != "classes"
+        if isinstance(value, (int, float))
+        and name != "classes"
+        and (name, value) != ("request_align_bytes", 1)
     ]
     about.append(f"constraints: {', '.join(words)}")
     return Subject(made, thing.constraints.get("bits"), tuple(about), True)
