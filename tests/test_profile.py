@@ -358,3 +358,18 @@ def test_real_trace(shared_data):
         for s, c in zip(by_time.sizes.tolist(), by_time.counts.tolist(), strict=True)
     )
     assert math.isclose(summed, area, rel_tol=1e-14)
+
+
+def test_aligned_requests_are_counted():
+    trace = px.Trace(
+        op=[0, 0, 0, 2, 1],
+        object=[0, 1, 2, 0, 1],
+        size_bytes=[48, 8, 100, 64, 0],
+        align_log2=[4, 5, 12, 6, 9],
+    )
+    for weight in ("count", "peak", "end", "byte_time"):
+        profile = trace.profile(weight)
+        assert profile.metadata["aligned_requests"] == 3  # the free asks for nothing
+        assert 8 in profile.sizes or weight == "end"
+    plain = px.Trace(op=[0], object=[0], size_bytes=[8])
+    assert "aligned_requests" not in plain.profile().metadata
