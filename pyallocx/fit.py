@@ -521,6 +521,8 @@ def _as_asked(profile: Histogram, wanted: Constraints) -> Histogram:
 
 def _rounding(classes: Sequence[int], profile: Histogram, wanted: Constraints) -> list[float]:
     """Return the bytes by which requests are rounded up, of each class, and of those with none."""
+    if wanted.request_align_bytes == 1:
+        return [0.0] * (len(classes) + 1)
     sizes = rounded(profile.sizes, wanted.request_align_bytes)
     table = np.array(classes, dtype=np.uint64)
     place = np.searchsorted(table, sizes + np.uint64(wanted.header_bytes))
