@@ -460,12 +460,12 @@ def test_a_trace_is_a_profile_of_its_allocations():
     [
         ({}, "the profile is empty"),
         ([], "no profiles"),
-        ({16: 0}, "size 16 has count 0"),
-        ({16: 1, 32: -2}, "size 32 has count -2"),
-        ({16: math.nan}, "size 16 has count nan"),
-        ({16: math.inf}, "size 16 has count inf"),
-        ({-1: 1}, "size -1 is out of range"),
-        ({2**48 + 1: 1}, "out of range"),
+        ({16: 0}, "the count of size 16 is 0"),
+        ({16: 1, 32: -2}, "the count of size 32 is -2"),
+        ({16: math.nan}, "the count of size 16 is nan"),
+        ({16: math.inf}, "the count of size 16 is inf"),
+        ({-1: 1}, "size -1 is outside"),
+        ({2**48 + 1: 1}, "is outside 0 to"),
         (([1, 2], [1]), "shape"),
     ],
 )
