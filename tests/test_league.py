@@ -67,6 +67,8 @@ def test_what_is_in_no_figure_is_counted():
     ]
     assert repr(result).endswith("\n".join(result.notes()))
     assert not px.league(PROGRAMS[0], ["jemalloc"]).notes()
+    (at,) = px.league({65536: 3, 65537: 1}, ["jemalloc"]).above
+    assert (at.requests, at.requested_bytes) == (1, 65537)
 
 
 def test_csv(tmp_path):
