@@ -20,7 +20,7 @@ PROFILE_FORMATS: Final = (
     "fleet",
     "heaptrack",
 )
-"""What ``--format`` takes: the names of `pyallocx.profiles.FORMATS`, which is slow to import."""
+"""What ``--format`` takes, the names of `pyallocx.profiles.FORMATS`, without the readers."""
 
 _FLAGS: Final[Mapping[str, str]] = {
     "header_bytes": "--header",
