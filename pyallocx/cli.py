@@ -31,9 +31,10 @@ from pyallocx._cli_base import (
     check_targets,
 )
 from pyallocx._core import TraceError
+from pyallocx._flagwords import PROFILE_FORMATS, naming_format
 from pyallocx.answer import explain, format_value
 from pyallocx.cli_sizes import add_verbs
-from pyallocx.profile import Profile
+from pyallocx.profile import Profile, load_profile
 from pyallocx.render import render_text
 from pyallocx.sweep import Parameter, SweepSystem, refuse_impossible, resolve_system, sweep
 from pyallocx.table import SweepResult
@@ -170,6 +171,14 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
         description="Describe a trace, or a profile: a histogram of request sizes.",
     )
     _add_trace(info)
+    info.add_argument(
+        "--format",
+        action=Once,
+        metavar="NAME",
+        choices=PROFILE_FORMATS,
+        help="what profile the file is, instead of what its content says: "
+        + ", ".join(PROFILE_FORMATS),
+    )
     add_switch(info, "--json", "print JSON only")
     info.set_defaults(run=_info)
 
@@ -587,6 +596,14 @@ def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple
     return os.path.basename(spec), found
 
 
+def _open_profile(spec: str | None, format: str, on_error: str) -> tuple[str, Profile]:
+    if spec is None or spec.startswith(_SHIPPED):
+        raise UsageError(f"--format {format}: what is shipped are traces; give a file")
+    if on_error == "skip":
+        raise UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
+    return os.path.basename(spec), load_profile(spec, format=format)
+
+
 # The groups of `pyallocx info`; a key of the summary that none of them names comes last.
 _INFO_GROUPS = {
     "events": ("events", "allocs", "frees", "reallocs", "destroys", "cross_thread_frees"),
@@ -605,7 +622,11 @@ _INFO_GROUPS = {
 
 
 def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
-    name, trace = open_trace(options.trace, options.on_error, None)
+    if options.format is None:
+        with naming_format():
+            name, trace = open_trace(options.trace, options.on_error, None)
+    else:
+        name, trace = _open_profile(options.trace, options.format, options.on_error)
     if isinstance(trace, Profile):
         from pyallocx._profileinfo import profile_lines
 
