@@ -39,7 +39,8 @@ _FLAGS: Final[Mapping[str, str]] = {
     "method": "--method",
     "name": "--name",
 }
-_CALL: Final = re.compile(r"px\.fit\(\.\.\., ([^()]*)\)")
+_CALL: Final = re.compile(r"px\.fit\(\.\.\., ((?:[^()]|\([^()]*\))*)\)")
+_ARGUMENT: Final = re.compile(r"(\w+)=((?:\[[^\]]*\]|\([^)]*\)|[^,\[(])*)")
 _LONG: Final = re.compile(rf"\b({'|'.join(word for word in _FLAGS if '_' in word)})\b")
 # These are words of English, too: an argument is what stands first, or where a value is wanted.
 _FIRST: Final = re.compile(
@@ -55,11 +56,15 @@ def in_flags(message: str) -> str:
     --------
     >>> in_flags("largest_bytes is 8, but px.fit(..., bits=7, prefix='table') makes others")
     '--largest is 8, but --bits 7 --prefix table makes others'
+    >>> in_flags("go: px.fit(..., forced=[16, 32], new_word=(3, 4)) or px.fit(..., align_bytes=)")
+    'go: --force [16, 32] --new-word (3, 4) or --align'
     """
 
     def call(found: re.Match[str]) -> str:
-        pairs = (pair.split("=", 1) for pair in found[1].split(", "))
-        return " ".join(f"{_FLAGS[word]} {value.strip(chr(39))}".strip() for word, value in pairs)
+        return " ".join(
+            f"{_FLAGS.get(word, '--' + word.replace('_', '-'))} {value.strip(chr(39))}".strip()
+            for word, value in _ARGUMENT.findall(found[1])
+        )
 
     text = _CALL.sub(call, message)
     text = _LONG.sub(lambda found: _FLAGS[found[1]], text)
