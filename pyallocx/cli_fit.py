@@ -123,6 +123,13 @@ def _add_fit(verbs: Any) -> None:
     add_switch(
         judge, "--cross-validate", "leave each program out once, and draw programs at random"
     )
+    _add(
+        judge,
+        "--groups",
+        "A,B,...",
+        "a label for each program, in order: those of one label, such as runs of one program, are "
+        "left out together",
+    )
     output = parser.add_argument_group("output")
     _add(
         output,
@@ -253,6 +260,14 @@ def _fit(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         raise UsageError("--name: there is nothing to name without --export")
     if options.cross_validate and len(options.profiles) < 2:
         raise UsageError("--cross-validate: one program; to leave programs out takes at least two")
+    if options.groups is not None:
+        if not options.cross_validate:
+            raise UsageError("--groups: nothing is left out without --cross-validate")
+        labels = options.groups.split(",")
+        if len(labels) != len(options.profiles):
+            raise UsageError(f"--groups: {len(labels)} labels for {len(options.profiles)} programs")
+        if len(set(labels)) < 2:
+            raise UsageError("--groups: one group; to leave groups out takes at least two")
     targets = {"-o": options.output, "--curve": options.curve, "--plot": options.plot}
     _check(targets, options)
     programs = _read(options, open_trace)
@@ -312,6 +327,7 @@ def _report(
             classes,
             weights=weights,
             names=[program.name for program in programs],
+            groups=options.groups and options.groups.split(","),
             progress=False if options.no_progress else None,
             **wanted,
         )

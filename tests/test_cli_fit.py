@@ -123,6 +123,20 @@ def test_cross_validation(files, capsys):
     result = json.loads(out)
     assert result["held_out"] is True
     assert [row["program"] for row in result["cross_validation"]["programs"]] == ["one", "two"]
+    assert result["cross_validation"]["low_percent"] is None
+
+
+def test_runs_of_one_program(files, capsys):
+    out, _ = run(
+        capsys,
+        *("fit", *files, files[0], "--classes", 4, "--cross-validate", "--groups", "a,b,a"),
+        "--json",
+    )
+    rows = json.loads(out)["cross_validation"]["programs"]
+    assert [row["group"] for row in rows] == ["a", "b", "a"]
+    both = [px.load_profile(path) for path in files]
+    table = px.fit(both[1], 4, largest_bytes=70000)
+    assert rows[0]["held_out_percent"] == pytest.approx(table.evaluate(both[0]).percent)
 
 
 def test_traces_and_weights(capsys):
@@ -224,6 +238,9 @@ def test_waste(files, tmp_path, capsys):
         (["fit", "ONE", "--page-cap", "two"], "--page-cap: 'two' is not a number of pages"),
         (["fit", "ONE", "--page-cap", "nan"], "page_cap"),
         (["fit", "ONE", "--cross-validate"], "at least two"),
+        (["fit", "ONE", "--groups", "a"], "nothing is left out without --cross-validate"),
+        (["fit", "ONE", "ONE", "--cross-validate", "--groups", "a"], "1 labels for 2 programs"),
+        (["fit", "ONE", "ONE", "--cross-validate", "--groups", "a,a"], "one group"),
         (["fit", "ONE", "-o", "x"], "nothing to write without --export"),
         (["fit", "ONE", "--name", "x"], "nothing to name without --export"),
         (["fit", "ONE", "--export", "rust"], "invalid choice"),

@@ -686,20 +686,6 @@ def test_large_numbers():
     assert "up to rounding" in repr(best)
 
 
-def test_programs_have_the_names_of_their_profiles():
-    programs = [px.Profile([16, 40], [1, 2], name="one"), px.Profile([24], [1], name="two")]
-    result = px.cross_validate(programs, 2, draws=0, progress=False)
-    assert [row.program for row in result.rows] == ["one", "two"]
-    assert math.isnan(result.low_percent)
-
-
-def test_cancelling_a_cross_validation():
-    control = px.Control()
-    control.cancel()
-    with pytest.raises(px.SweepCancelled):
-        px.cross_validate([{16: 1}, {32: 1}], control=control, progress=False)
-
-
 def test_interrupting_a_long_search():
     """Ctrl-C ends a search that would take minutes."""
     profile = {size: 1 + size % 5 for size in range(1, 300_000, 3)}
@@ -708,33 +694,6 @@ def test_interrupting_a_long_search():
     with pytest.raises(KeyboardInterrupt):
         px.fit(profile, 200, method="greedy", align_bytes=1)
     timer.join()
-
-
-def test_cross_validation_is_seeded():
-    programs = [{16 * s: s for s in range(i, 20 + i)} for i in range(1, 6)]
-    first, again, other = (
-        px.cross_validate(programs, 5, draws=20, seed=seed, progress=False) for seed in (3, 3, 4)
-    )
-    assert first.rows == again.rows != other.rows
-    for row, program in zip(first.rows, programs, strict=True):
-        others = [p for p in programs if p is not program]
-        largest = int(first.pooled.classes[-1])
-        table = px.fit(others, 5, weights="bytes", largest_bytes=largest)
-        # Weights of those that are left are scaled alike, so the table is the same.
-        assert row.held_out_percent == pytest.approx(table.evaluate(program).percent)
-        assert 0 < row.draws < 20
-    drawn = np.random.default_rng(3).integers(0, 5, (20, 5))
-    assert [row.draws for row in first.rows] == [int((drawn != i).all(1).sum()) for i in range(5)]
-    assert first.rows[0].program == "program 1"
-    assert "<table>" in first._repr_html_()
-    assert len(first.to_pandas()) == 5
-    for bad in ([{16: 1}], {16: 1}):
-        with pytest.raises(ValueError, match="at least two"):
-            px.cross_validate(bad)
-    with pytest.raises(ValueError, match="names"):
-        px.cross_validate(programs, names=["one"])
-    with pytest.raises(ValueError, match="confidence"):
-        px.cross_validate(programs, confidence=1)
 
 
 def test_the_document_names_what_there_is(repository):
