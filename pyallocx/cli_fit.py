@@ -36,8 +36,12 @@ _METHODS = ("auto", "price", "divide", "quadratic", "greedy")
 # What a target needs of a table that it can take; flags go before.
 _TARGETS: Mapping[str, Mapping[str, Any]] = {
     "scudo": {"header_bytes": 16, "bits": 7, "prefix": "table", "largest_bytes": 65552},
-    "tcmalloc": {"align_bytes": 8, "bits": 4, "largest_bytes": 262144},
-    "go": {"align_bytes": 16, "bits": 4, "largest_bytes": 32768},
+    "tcmalloc": {"align_bytes": 8, "grid": ((1024, 8), (None, 128)), "largest_bytes": 262144},
+    "go": {
+        "align_bytes": 8,
+        "grid": ((32, 8), (1024, 16), (None, 128)),
+        "largest_bytes": 32768,
+    },
     "memcached": {"align_bytes": 16, "largest_bytes": 524288},
 }
 _WIDTH = 96
@@ -95,6 +99,13 @@ def _add_fit(verbs: Any) -> None:
         "so many first steps of the alignment must be classes; table: "
         "as many as scudo's table map needs",
     )
+    _add(
+        how,
+        "--grid",
+        "END:STEP,...,STEP",
+        "classes up to END are multiples of STEP, powers of two that do not fall: 1024:8,128",
+    )
+    _add(how, "--lsb-span", "N", "the lowest set bits of all classes are at most so far apart")
     _add(how, "--force", "A,B,...", "classes that must be there")
     _add(
         how,
@@ -137,6 +148,11 @@ def _add_fit(verbs: Any) -> None:
         "FORMAT",
         f"write the table: {', '.join(_FORMATS)}; sets what the target needs where no flag does",
         choices=_FORMATS,
+    )
+    add_switch(
+        output,
+        "--compressed-lsb",
+        "scudo: its compressed rule, for at most 32 classes; sets --lsb-span 3",
     )
     _add(output, "--name", "NAME", "of what is exported, an identifier")
     _add(
@@ -215,6 +231,17 @@ def _read(options: argparse.Namespace, open_trace: Callable[..., Any]) -> list[P
     return found
 
 
+def _grid(text: str) -> list[tuple[int | None, int]]:
+    *bounded, last = text.split(",")
+    found: list[tuple[int | None, int]] = []
+    for piece in bounded:
+        end, colon, step = piece.partition(":")
+        if not colon:
+            raise UsageError(f"--grid: {piece!r} is no END:STEP")
+        found.append((_whole("--grid", end), _whole("--grid", step)))
+    return [*found, (None, _whole("--grid", last))]
+
+
 def _constraints(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the flags ask for, and where none does what the target of the export needs."""
     wanted: dict[str, Any] = dict(_TARGETS.get(options.export, {}))
@@ -233,6 +260,18 @@ def _constraints(options: argparse.Namespace) -> dict[str, Any]:
         wanted["prefix"] = "table" if table else _whole("--prefix", options.prefix)
     if options.force is not None:
         wanted["forced"] = [_whole("--force", text) for text in options.force.split(",")]
+    if options.grid is not None:
+        wanted["grid"] = _grid(options.grid)
+    elif options.align is not None and "grid" in wanted:
+        # A coarser alignment goes before what the target would allow.
+        align = wanted["align_bytes"]
+        wanted["grid"] = [(end, max(step, align)) for end, step in wanted["grid"]]
+    if options.compressed_lsb:
+        if options.export != "scudo":
+            raise UsageError("--compressed-lsb: it is a rule of --export scudo")
+        wanted["lsb_span"] = 3
+    if options.lsb_span is not None:
+        wanted["lsb_span"] = _whole("--lsb-span", options.lsb_span)
     if options.page_cap is not None:
         try:
             cap = float(options.page_cap)
@@ -308,7 +347,8 @@ def _report(
     exported = None
     if options.export is not None:
         try:
-            exported = best.export(options.export, name=options.name)
+            more = {"compressed_lsb": True} if options.compressed_lsb else {}
+            exported = best.export(options.export, name=options.name, **more)
         except (ValueError, TypeError, CorruptionError) as exc:
             problems.append(f"--export: {exc}")
     others = rivals(best)
@@ -529,7 +569,7 @@ def _lines(
             f"it took {_seconds(greedy.seconds)}, this {_seconds(best.seconds)}"
         )
     shown = [
-        f"{name} {'none' if value is None else value}"
+        f"{name} {_constraint(name, value)}"
         for name, value in best.constraints.items()
         if name != "classes" and (value not in ([], 0, None) or name == "page_cap")
     ]
@@ -537,6 +577,14 @@ def _lines(
     if held_out is not None:
         lines += ["", *repr(held_out).splitlines(), ""]
     return lines
+
+
+def _constraint(name: str, value: Any) -> str:
+    if name == "grid":
+        return " then ".join(
+            f"{step}" if end is None else f"{step} up to {end}" for end, step in value
+        )
+    return "none" if value is None else str(value)
 
 
 def _seconds(seconds: float) -> str:

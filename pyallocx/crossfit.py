@@ -371,8 +371,9 @@ class _Pool:
             row[np.searchsorted(self.sizes, program.sizes)] = program.counts * factor
         every = Histogram(self.sizes, self.counts.sum(axis=0))
         shared = {n: v for n, v in constraints.items() if n != "method"}
-        wanted = constraints_of(every, classes=classes, **shared)
-        self.constraints = constraints | {"largest_bytes": wanted.largest_bytes}
+        options = constraints_of(every, classes=classes, **shared)
+        largest = min(wanted.largest_bytes for wanted in options)
+        self.constraints = constraints | {"largest_bytes": largest}
 
     def fit(self, times: F64) -> Fit:
         counts = times @ self.counts

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyallocx import _core
-from pyallocx._constraints import Constraints, TailRule, constraints_of
+from pyallocx._constraints import Constraints, Grid, TailRule, constraints_of
 from pyallocx._histogram import F64, U64, Histogram, as_histogram, combined, is_profile
 from pyallocx._sizes import integer
 from pyallocx._systems import drive
@@ -182,6 +182,8 @@ class Fit:
     excluded_count: float
     excluded_bytes: float
     _wanted: Constraints = field(repr=False)
+    # With lsb_span: one for each lowest bit that there can be; _wanted is one of them.
+    _options: tuple[Constraints, ...] = field(repr=False)
     _profile: Histogram = field(repr=False)
     _addition: Addition | None = field(repr=False)
 
@@ -203,8 +205,12 @@ class Fit:
     @property
     def floor_bytes(self) -> float:
         """What every table under these constraints wastes, however many classes it has."""
-        every = _start(self._profile, self._wanted).candidates()
-        return _evaluate(every, self._profile, self._wanted).wastage_bytes
+        return min(
+            _evaluate(
+                _start(self._profile, wanted).candidates(), self._profile, wanted
+            ).wastage_bytes
+            for wanted in self._options
+        )
 
     def evaluate(self, profile: Any) -> Wastage:
         """Return what the table wastes on another profile, under the same header, cap and rule.
@@ -264,11 +270,18 @@ class Fit:
         least = len({*self._wanted.forced, self._wanted.largest_bytes})
         if up_to < least:
             raise ValueError(f"up_to is {up_to}, but {least} classes must be there")
-        core = _start(self._profile, self._wanted)
         method = "quadratic" if self.method == "quadratic" else "divide"
-        core.start(METHODS.index(method), up_to, curve=True)
-        drive(core, 1, None)
-        values = [_number(value, self.exact) for value in core.curve()]
+        curves = []
+        for wanted in self._options:
+            core = _start(self._profile, wanted)
+            core.start(METHODS.index(method), up_to, curve=True)
+            drive(core, 1, None)
+            curves.append(core.curve())
+        # A curve that ends early stays where it is.
+        values = [
+            _number(min(curve[k] if k < len(curve) else min(curve) for curve in curves), self.exact)
+            for k in range(max(map(len, curves)))
+        ]
         ks = [k for k, value in enumerate(values, 1) if value != math.inf]
         wasted = [values[k - 1] for k in ks]
         saved = [None, *(a - b for a, b in pairwise(wasted))]
@@ -336,7 +349,7 @@ class Fit:
         CorruptionError
             If the table does not cost what it says, or (``greedy`` aside) a better one was found.
         """
-        again = _solve(self._profile, self._wanted, "quadratic", time.perf_counter())
+        again = _solve(self._profile, self._options, "quadratic", time.perf_counter())
         cost = self.table.wastage_bytes
         slack = 0 if self.exact else 1e-9 * (1 + abs(cost))
         if abs(cost - self.wastage_bytes) > slack:
@@ -367,6 +380,8 @@ def fit(
     page_bytes: int = 4096,
     page_cap: float | None = 2,
     tail_rule: TailRule | str | None = None,
+    grid: Grid | None = None,
+    lsb_span: int | None = None,
     method: str = "auto",
     weights: str | Sequence[float] = "count",
 ) -> Fit:
@@ -405,6 +420,14 @@ def fit(
         None: no limit.
     tail_rule : TailRule or "gperftools", optional
         How spans are chosen, so that the memory at their end counts.
+    grid : sequence of (int or None, int), optional
+        Steps by size: ``[(1024, 8), (None, 128)]`` allows multiples of 8 up to 1024 and of 128
+        above. Up to four powers of two that do not fall, none below `align_bytes`; the last has no
+        end.
+    lsb_span : int, optional
+        The lowest set bits of all classes are at most so far apart. Where it is 3 (and there are at
+        most 32 classes) scudo packs them in two bits each. The table is the best over all choices
+        of the lowest.
     method : str, default "auto"
         ``"price"``, ``"divide"`` or ``"quadratic"``: exact, and equal in what they find.
         ``"greedy"`` adds the best class at a time with full recomputation, for comparison.
@@ -440,7 +463,7 @@ def fit(
     """
     started = time.perf_counter()
     profile = _joined(profiles, weights)
-    wanted = constraints_of(
+    options = constraints_of(
         profile,
         classes=classes,
         bits=bits,
@@ -452,19 +475,27 @@ def fit(
         page_bytes=page_bytes,
         page_cap=page_cap,
         tail_rule=tail_rule,
+        grid=grid,
+        lsb_span=lsb_span,
     )
     if method not in METHODS:
         raise ValueError(f"method is {method!r}, allowed are {', '.join(METHODS)}")
-    return _solve(profile, wanted, method, started)
+    return _solve(profile, options, method, started)
 
 
-def _solve(profile: Histogram, wanted: Constraints, method: str, started: float) -> Fit:
-    core = _start(profile, wanted)
-    core.start(METHODS.index(method), wanted.classes)
-    drive(core, 1, None)
-    core.check()
-    result = core.result()
-    exact = bool(result["exact"])
+def _solve(profile: Histogram, options: Sequence[Constraints], method: str, started: float) -> Fit:
+    results = []
+    for wanted in options:
+        core = _start(profile, wanted)
+        core.start(METHODS.index(method), wanted.classes)
+        drive(core, 1, None)
+        core.check()
+        results.append(core.result())
+    best = min(range(len(results)), key=lambda i: results[i]["wastage_bytes"])
+    result, wanted = results[best], options[best]
+    exact = all(one["exact"] for one in results)
+    # No table of any option is below its own bound.
+    bound = min(one["lower_bound_bytes"] for one in results)
     found = np.array(result["classes"], dtype=np.uint64)
     found.flags.writeable = False
     addition = None
@@ -473,7 +504,7 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
     return Fit(
         classes=found,
         wastage_bytes=_number(result["wastage_bytes"], exact),
-        lower_bound_bytes=_number(result["lower_bound_bytes"], exact),
+        lower_bound_bytes=_number(bound, exact),
         constraints=wanted.as_dict(),
         method=METHODS[result["method"]],
         monge=bool(result["monge"]),
@@ -483,13 +514,14 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
         excluded_count=_number(result["excluded_count"]),
         excluded_bytes=_number(result["excluded_bytes"]),
         _wanted=wanted,
+        _options=tuple(options),
         _profile=profile,
         _addition=addition,
     )
 
 
 def _start(profile: Histogram, wanted: Constraints) -> _core.SizeFit:
-    return _core.SizeFit(profile.sizes, profile.counts, wanted.core(), wanted.forced)
+    return _core.SizeFit(profile.sizes, profile.counts, wanted.search(), wanted.forced)
 
 
 def _joined(profiles: Any, weights: str | Sequence[float]) -> Histogram:
@@ -560,7 +592,7 @@ def wastage(
                 f"({align}): give both if requests are not to be rounded"
             )
     histogram = as_histogram(profile)
-    wanted = constraints_of(
+    (wanted,) = constraints_of(
         histogram,
         classes=len(table),
         header_bytes=header,

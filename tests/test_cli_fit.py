@@ -100,6 +100,8 @@ def test_flags_reach_the_fit(files, capsys):
         "prefix": 2,
         "page_bytes": 8192,
         "page_cap": None,
+        "grid": None,
+        "lsb_span": None,
     }
 
 
@@ -172,6 +174,27 @@ def test_an_export_is_alone_on_standard_output(format, files, tmp_path, capsys):
     assert json.loads(out)["export"] == {"format": format, "text": written}
 
 
+def test_an_export_sets_the_grid_of_its_target(files, capsys):
+    for target, grid in (
+        ("tcmalloc", [[1024, 8], [None, 128]]),
+        ("go", [[32, 8], [1024, 16], [None, 128]]),
+    ):
+        out, _ = run(capsys, "fit", *files, "--export", target, "--json")
+        assert json.loads(out)["constraints"]["grid"] == grid
+    out, _ = run(capsys, "fit", *files, "--export", "go", "--align", "16", "--json")
+    assert json.loads(out)["constraints"]["grid"] == [[32, 16], [1024, 16], [None, 128]]
+    out, _ = run(capsys, "fit", *files, "--grid", "1KiB:16,64")
+    assert "grid 16 up to 1024 then 64" in " ".join(out.split())
+    flags = ("--export", "scudo", "--compressed-lsb", "--bits", "5")
+    out, err = run(capsys, "fit", files[0], *flags, "--json")
+    assert err == ""
+    result = json.loads(out)
+    assert result["constraints"]["lsb_span"] == 3
+    assert "least set bits fit in two bits" in result["export"]["text"]
+    out, _ = run(capsys, "fit", files[0], "--lsb-span", 1, "--json")
+    assert json.loads(out)["constraints"]["lsb_span"] == 1
+
+
 def test_an_export_that_is_not_possible_is_told_beside_the_table(files, capsys):
     out, err = run(
         capsys,
@@ -238,6 +261,10 @@ def test_waste(files, tmp_path, capsys):
         (["fit", "ONE", "--page-cap", "two"], "--page-cap: 'two' is not a number of pages"),
         (["fit", "ONE", "--page-cap", "nan"], "page_cap"),
         (["fit", "ONE", "--cross-validate"], "at least two"),
+        (["fit", "ONE", "--grid", "1024,128"], "--grid: '1024' is no END:STEP"),
+        (["fit", "ONE", "--grid", "1024:16,24"], "powers of two that do not fall"),
+        (["fit", "ONE", "--compressed-lsb"], "it is a rule of --export scudo"),
+        (["fit", "ONE", "--lsb-span", "0", "--force", "16,32"], "lsb_span"),
         (["fit", "ONE", "--groups", "a"], "nothing is left out without --cross-validate"),
         (["fit", "ONE", "ONE", "--cross-validate", "--groups", "a"], "1 labels for 2 programs"),
         (["fit", "ONE", "ONE", "--cross-validate", "--groups", "a,a"], "one group"),

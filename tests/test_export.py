@@ -254,7 +254,8 @@ def test_real_programs(shared_data, file, bits):
     assert found["NumBits"] <= bits
     for format in ("flat", "json"):
         assert best.export(format)
-    pages = px.fit(profile, 67, bits=4, largest_bytes=32768)
+    go = [(32, 8), (1024, 16), (None, 128)]
+    pages = px.fit(profile, 67, align_bytes=8, grid=go, largest_bytes=32768)
     assert pages.export("go")
     pages = px.fit(profile, 85, bits=4, align_bytes=8, largest_bytes=262144)
     assert pages.export("tcmalloc")
