@@ -88,11 +88,6 @@ def legend_below(fig, ax, columns):
     fig.legend(*handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=10)
 
 
-def is_proved(fit):
-    """No table is better; the fleet's counts are rates, whose sums are rounded."""
-    return fit.gap <= (0 if fit.exact else 1e-9 * fit.wastage_bytes)
-
-
 def is_power(sizes):
     return (sizes & (sizes - 1)) == 0
 
@@ -531,11 +526,9 @@ curves, enough = {}, {}
 for name, profile in programs.items():
     for bits in GRIDS:
         curve = px.fit(profile, 8, bits=bits, **SCUDO).curve(128)
-        percent = 100 * curve["wastage_bytes"] / profile.total_bytes
-        curves[name, bits] = curve["classes"], percent
+        curves[name, bits] = curve["classes"], curve["wastage_percent"]
         if bits is None:
-            worth = np.flatnonzero(-np.diff(percent) >= ENOUGH)
-            enough[name] = int(curve["classes"][worth[-1] + 1])
+            enough[name] = px.enough_classes(curve, ENOUGH)
 
 fine = league[(league["classes"] <= 128) & ~league["preset"].str.contains("to ")]
 fig, axes = plt.subplots(
@@ -607,7 +600,7 @@ at_32.round(1)
 
 # %%
 fits = {name: px.fit(p, 32, **SCUDO) for name, p in programs.items()}
-assert all(is_proved(fit) for fit in fits.values())
+assert all(fit.proved for fit in fits.values())
 matrix = pd.DataFrame(
     {
         f"{row}": {column: fit.evaluate(p).percent for column, p in programs.items()}
@@ -696,7 +689,7 @@ for name, profile in programs.items():
         for k in (16, 32, 64):
             best = px.fit(profile, k, bits=bits, **SCUDO)
             greedy = px.fit(profile, k, bits=bits, method="greedy", **SCUDO)
-            assert is_proved(best)
+            assert best.proved
             assert greedy.wastage_bytes >= best.wastage_bytes
             lost.append((name, bits, k, 100 * (greedy.wastage_bytes / best.wastage_bytes - 1)))
 lost = pd.DataFrame(lost, columns=["program", "bits", "classes", "greedy wastes more by %"])

@@ -182,6 +182,7 @@ def _add_waste(verbs: Any) -> None:
     _add(which, "--preset", "all|NAME,...", "of which allocators (default all)")
     _add(which, "--classes", "FILE.json", "and a size map that was saved, or exported as json")
     _add(which, "--limit", "BYTES", "larger requests are left out (default 64KiB)")
+    _add(which, "--page-cap", "PAGES", "a request wastes no more pages of 4 KiB (default: no cap)")
     output = parser.add_argument_group("output")
     add_switch(output, "--json", "print JSON only")
     _add(output, "--csv", "FILE", "write the table")
@@ -231,6 +232,14 @@ def _read(options: argparse.Namespace, open_trace: Callable[..., Any]) -> list[P
     return found
 
 
+def _cap(text: str) -> float | None:
+    try:
+        cap = float(text)
+    except ValueError:
+        raise UsageError(f"--page-cap: {text!r} is not a number of pages") from None
+    return None if cap == math.inf else cap
+
+
 def _grid(text: str) -> list[tuple[int | None, int]]:
     *bounded, last = text.split(",")
     found: list[tuple[int | None, int]] = []
@@ -273,11 +282,7 @@ def _constraints(options: argparse.Namespace) -> dict[str, Any]:
     if options.lsb_span is not None:
         wanted["lsb_span"] = _whole("--lsb-span", options.lsb_span)
     if options.page_cap is not None:
-        try:
-            cap = float(options.page_cap)
-        except ValueError:
-            raise UsageError(f"--page-cap: {options.page_cap!r} is not a number of pages") from None
-        wanted["page_cap"] = None if cap == math.inf else cap
+        wanted["page_cap"] = _cap(options.page_cap)
     if options.tail_rule is not None:
         wanted["tail_rule"] = options.tail_rule
     if options.method is not None:
@@ -465,6 +470,7 @@ def _document(
         "percent": _finite(table.percent),
         "lower_bound_bytes": best.lower_bound_bytes,
         "gap": best.gap,
+        "proved": best.proved,
         "exact": best.exact,
         "method": best.method,
         "quadrangle_condition": best.monge,
@@ -592,8 +598,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _proof(best: Fit) -> str:
-    slack = 0 if best.exact else 1e-9 * abs(best.wastage_bytes)
-    if best.gap <= slack:
+    if best.proved:
         text = "no table of so many classes wastes less: the lower bound is the same"
         text += "" if best.exact else " up to rounding"
     else:
@@ -668,9 +673,10 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         stem = os.path.splitext(os.path.basename(options.classes))[0]
         name = printable(table.name or stem)
         tables[f"{name} (file)" if name in names else name] = table
+    cap = None if options.page_cap is None else _cap(options.page_cap)
     programs = _read(options, open_trace)
     try:
-        result = league(programs, names, tables=tables, limit_bytes=limit)
+        result = league(programs, names, tables=tables, limit_bytes=limit, page_cap=cap)
     except ValueError as exc:
         raise UsageError(str(exc)) from None
     written, problems = [], []
@@ -688,22 +694,24 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
     if options.json:
         document = {
             "limit_bytes": result.limit_bytes,
+            "page_cap": cap,
             "programs": list(result.programs),
             "rows": result.to_dicts(),
         }
         print(json.dumps(document, indent=2, allow_nan=False))
     else:
-        print("\n".join([*_league_lines(result), *written]))
+        print("\n".join([*_league_lines(result, cap), *written]))
     sys.stdout.flush()
     for problem in problems:
         print(f"pyallocx: error: {problem}", file=sys.stderr)
     return 1 if problems else 0
 
 
-def _league_lines(result: League) -> list[str]:
+def _league_lines(result: League, cap: float | None) -> list[str]:
     lines = [
         f"wastage in % of the bytes that requests up to {format_bytes(result.limit_bytes)} ask "
         "for; K: classes up to there",
+        *([] if cap is None else [f"a request wastes at most {cap:g} pages of 4 KiB"]),
         "* the least of a column; + without requests that are larger than the last class",
         "",
         *result.lines(),

@@ -200,7 +200,8 @@ def cross_validate(
     classes : int, default 32
         The largest number of classes.
     weights : str or sequence of float, default "bytes"
-        How programs are combined, see `fit`. By default each counts as much as any other.
+        How programs are combined, see `fit`, the default of which is ``"count"``. Here by default
+        each counts as much as any other.
     draws : int, default 200
         From 0 (no intervals) to 1,000,000.
     confidence : float, default 0.95

@@ -19,13 +19,23 @@ import numpy as np
 from pyallocx import _core
 from pyallocx._constraints import Constraints, Grid, TailRule, constraints_of
 from pyallocx._histogram import F64, U64, Histogram, as_histogram, combined, is_profile
-from pyallocx._sizes import integer
+from pyallocx._sizes import integer, real
 from pyallocx._systems import drive
 from pyallocx.sizemap import SizeMap
 from pyallocx.table import SweepResult
 from pyallocx.units import format_bytes, format_count
 
-__all__ = ["METHODS", "Addition", "ClassCost", "Fit", "TailRule", "Wastage", "fit", "wastage"]
+__all__ = [
+    "METHODS",
+    "Addition",
+    "ClassCost",
+    "Fit",
+    "TailRule",
+    "Wastage",
+    "enough_classes",
+    "fit",
+    "wastage",
+]
 
 #: Names of the solvers, in the order of the core's table.
 METHODS: tuple[str, ...] = _core.FIT_METHODS
@@ -189,8 +199,20 @@ class Fit:
 
     @property
     def gap(self) -> float:
-        """`wastage_bytes` - `lower_bound_bytes`: 0 is a proof of optimality."""
+        """`wastage_bytes` - `lower_bound_bytes`: 0 is a proof of optimality; see `proved`."""
         return self.wastage_bytes - self.lower_bound_bytes
+
+    @property
+    def proved(self) -> bool:
+        """Whether no other table is better: the gap is 0, or no more than rounding explains.
+
+        Rounding there is only where not `exact`, as with weights that are no whole numbers: 1e-9 of
+        the wastage, and 2**-50 of (sum of counts) * (largest class), the scale of the sums.
+        """
+        if self.exact:
+            return self.gap == 0
+        scale = float(self._profile.counts.sum()) * self._wanted.largest_bytes
+        return self.gap <= 1e-9 * abs(self.wastage_bytes) + 2**-50 * scale
 
     @property
     def table(self) -> Wastage:
@@ -257,8 +279,14 @@ class Fit:
         -------
         SweepResult
             Columns ``classes`` (from the number of classes that must be there on),
-            ``wastage_bytes``, ``saved_bytes`` (by the last class; None in the first row) and
-            ``status``.
+            ``wastage_bytes``, ``wastage_percent`` (of the requested bytes; None where none are),
+            ``saved_bytes`` (by the last class; None in the first row) and ``status``.
+
+        See Also
+        --------
+        enough_classes : From which number on one more class saves next to nothing. `knee` of the
+            table depends on where it begins: one class wastes so much that it draws the knee to
+            the first few.
 
         Examples
         --------
@@ -271,12 +299,13 @@ class Fit:
         if up_to < least:
             raise ValueError(f"up_to is {up_to}, but {least} classes must be there")
         method = "quadratic" if self.method == "quadratic" else "divide"
-        curves = []
+        curves, most = [], 0
         for wanted in self._options:
             core = _start(self._profile, wanted)
             core.start(METHODS.index(method), up_to, curve=True)
             drive(core, 1, None)
             curves.append(core.curve())
+            most = max(most, len(core.candidates()))
         # A curve that ends early stays where it is.
         values = [
             _number(min(curve[k] if k < len(curve) else min(curve) for curve in curves), self.exact)
@@ -285,10 +314,12 @@ class Fit:
         ks = [k for k, value in enumerate(values, 1) if value != math.inf]
         wasted = [values[k - 1] for k in ks]
         saved = [None, *(a - b for a, b in pairwise(wasted))]
+        requested = self.table.requested_bytes
         return SweepResult(
             {
                 "classes": ks,
                 "wastage_bytes": wasted,
+                "wastage_percent": [100 * w / requested if requested else None for w in wasted],
                 "saved_bytes": saved,
                 "status": ["ok"] * len(ks),
             },
@@ -299,6 +330,8 @@ class Fit:
             metadata={
                 "labels": {"wastage_bytes": "wastage", "classes": "size classes"},
                 "fixed": {n: v for n, v in self.constraints.items() if n != "classes"},
+                # A curve so long is whole: there are no more classes that could be of use.
+                "most_classes": most,
             },
         )
 
@@ -417,7 +450,7 @@ def fit(
         ``2 ** (max(log2(align_bytes), bits - 1)) / align_bytes``.
     page_bytes, page_cap : int, float or None
         A request wastes at most `page_cap` pages, since a page that nobody touches takes no memory;
-        None: no limit.
+        None: no limit, as `league` has it by default.
     tail_rule : TailRule or "gperftools", optional
         How spans are chosen, so that the memory at their end counts.
     grid : sequence of (int or None, int), optional
@@ -433,7 +466,8 @@ def fit(
         ``"greedy"`` adds the best class at a time with full recomputation, for comparison.
     weights : str or sequence of float, default "count"
         How several profiles are combined: counts as they are, ``"equal"`` totals of counts,
-        ``"bytes"``: equal totals of bytes; or a factor for each.
+        ``"bytes"``: equal totals of bytes, the default of `cross_validate` and of the command; or a
+        factor for each.
 
     Returns
     -------
@@ -528,6 +562,53 @@ def _joined(profiles: Any, weights: str | Sequence[float]) -> Histogram:
     if is_profile(profiles) or not isinstance(profiles, Iterable):
         return as_histogram(profiles)
     return combined([as_histogram(profile) for profile in profiles], weights)
+
+
+def enough_classes(curve: SweepResult, percent: float = 0.1) -> int:
+    """Return from how many classes on one more saves less than a share of the requested bytes.
+
+    Parameters
+    ----------
+    curve : SweepResult
+        As of `Fit.curve`.
+    percent : float, default 0.1
+        Of the requested bytes, above 0.
+
+    Returns
+    -------
+    int
+        Every class beyond that of the curve saves less.
+
+    Raises
+    ------
+    ValueError
+        If the last class of the curve saves as much and more classes could be had: it is too short.
+
+    Examples
+    --------
+    >>> curve = fit({16: 1000, 32: 500, 48: 10, 64: 1}, 1).curve()
+    >>> curve["wastage_percent"].round(2).tolist()
+    [197.15, 49.66, 0.49, 0.0]
+    >>> enough_classes(curve, 1), enough_classes(curve)
+    (3, 4)
+    """
+    share = real("percent", percent, 0, 1e18)
+    if share == 0:
+        raise ValueError("percent must be above 0, since every class saves as much as 0")
+    if not len(curve) or not {"classes", "wastage_percent"} <= set(curve.columns):
+        raise ValueError("not a curve as Fit.curve makes it")
+    ks = [row["classes"] for row in curve]
+    wasted = [row["wastage_percent"] for row in curve]
+    if None in wasted:
+        return int(ks[0])  # no bytes are requested, so none are wasted either
+    worth = [i for i, (a, b) in enumerate(pairwise(wasted), 1) if a - b >= share]
+    last = worth[-1] if worth else 0
+    if last == len(ks) - 1 and ks[-1] < curve.metadata.get("most_classes", math.inf):
+        raise ValueError(
+            f"the curve ends at {ks[-1]} classes, the last of which still saves {share}% or more: "
+            "make it longer"
+        )
+    return int(ks[last])
 
 
 def wastage(
@@ -640,8 +721,7 @@ def _headline(cost: Wastage) -> str:
 
 
 def _proof(result: Fit) -> str:
-    slack = 0 if result.exact else 1e-9 * abs(result.wastage_bytes)
-    if result.gap <= slack:
+    if result.proved:
         text = "proved optimal" if result.exact else "optimal up to rounding"
     else:
         text = f"the optimum wastes at least {format_bytes(result.lower_bound_bytes)}"

@@ -244,6 +244,14 @@ def test_waste(files, tmp_path, capsys):
     assert {row["name"] for row in result["rows"]} == set(px.preset_names())
     out, _ = run(capsys, "waste", files[0], "--preset", "go", "--limit", "1KiB", "--json")
     assert json.loads(out)["limit_bytes"] == 1024
+    assert json.loads(out)["page_cap"] is None
+    flags = ("waste", files[0], "--preset", "scudo-android64-19", "--page-cap", "0.5")
+    out, _ = run(capsys, *flags, "--json")
+    (row,) = json.loads(out)["rows"]
+    capped = px.league(px.load_profile(files[0]), ["scudo-android64-19"], page_cap=0.5).rows[0]
+    assert row["mean_percent"] == capped.mean_percent
+    out, _ = run(capsys, *flags)
+    assert "a request wastes at most 0.5 pages of 4 KiB" in out
 
 
 @pytest.mark.parametrize(
@@ -284,6 +292,7 @@ def test_waste(files, tmp_path, capsys):
         (["waste", "ONE", "--preset", "jemaloc"], "no preset 'jemaloc'"),
         (["waste", "ONE", "--preset", ""], "no preset ''"),
         (["waste", "ONE", "--classes", "ONE"], "--classes: "),
+        (["waste", "ONE", "--page-cap", "x"], "--page-cap: 'x' is not a number of pages"),
         (["waste", "ONE", "--limit", "1"], "requests no bytes"),
         (["waste", "ONE", "--csv", "ONE"], "is the profile itself"),
     ],

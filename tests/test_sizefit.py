@@ -254,6 +254,7 @@ def test_weights_that_are_no_integers(problem):
         assert best.wastage_bytes == pytest.approx(float(value), abs=scale), method
         assert best.lower_bound_bytes == pytest.approx(float(value), abs=scale), method
         assert best.gap >= 0
+        assert best.proved
 
 
 @given(problems(), st.integers(1, 30))
@@ -556,6 +557,52 @@ def test_a_curve_is_a_table_with_a_knee(tmp_path):
     assert len(curve.to_pandas()) == 20
     curve.plot(path=tmp_path / "curve.svg")
     assert (tmp_path / "curve.svg").stat().st_size
+
+
+def test_a_curve_in_percent():
+    profile = {size: 1000 // size for size in range(1, 900, 7)}
+    best = px.fit(profile, 8, largest_bytes=800)
+    curve = best.curve(20)
+    assert curve["wastage_percent"][7] == pytest.approx(best.table.percent)
+    percent = curve["wastage_percent"]
+    for share in (3, 1, 0.5):
+        enough = px.enough_classes(curve, share)
+        saved = -np.diff(percent)
+        assert (saved[enough - 1 :] < share).all()
+        assert saved[enough - 2] >= share
+    with pytest.raises(ValueError, match="ends at 20 classes, the last of which still saves"):
+        px.enough_classes(curve, 1e-3)
+    whole = best.curve(1000)
+    assert px.enough_classes(whole, 1e-9) == len(whole) == len(best.curve(len(whole)))
+    assert px.enough_classes(best.curve(len(whole)), 1e-9) == len(whole)
+    with pytest.raises(ValueError, match="make it longer"):
+        px.enough_classes(whole[:-1], 1e-9)
+    assert px.enough_classes(whole, 1e9) == 1
+    assert px.enough_classes(px.fit({0: 5}, 1).curve()) == 1
+    for bad in (0, -1, math.nan):
+        with pytest.raises(ValueError, match="percent"):
+            px.enough_classes(whole, bad)
+    other = px.SweepResult({"x": [1], "y": [1]}, grid_keys=["x"], system="s", x="x", y="y")
+    with pytest.raises(ValueError, match="not a curve"):
+        px.enough_classes(other)
+
+
+def test_proved():
+    profile = {80: 1000, 96: 2, 128: 2}
+    for counts, weight in ((profile, 1), ({s: n / 3 for s, n in profile.items()}, 1 / 3)):
+        best = px.fit(counts, 3, largest_bytes=65552)
+        assert best.exact == (weight == 1)
+        assert best.proved
+        greedy = px.fit(counts, 3, largest_bytes=65552, method="greedy")
+        assert not greedy.proved
+        assert "optimum wastes at least" in repr(greedy)
+        # A byte is a byte where sums are exact, and rounding where they are of so many bytes.
+        worse = dataclasses.replace(best, lower_bound_bytes=best.lower_bound_bytes - 1e-8)
+        assert worse.proved == (weight != 1)
+        assert ("proved" in repr(worse), "up to rounding" in repr(worse)) == (False, weight != 1)
+    # Nothing is wasted, so the gap is rounding of what is requested.
+    none = px.fit({16: 0.1, 48: 1e9 / 3}, 2)
+    assert dataclasses.replace(none, lower_bound_bytes=none.wastage_bytes - 1e-6).proved
 
 
 def test_maps():
