@@ -217,15 +217,19 @@ def _grid_of(
 ) -> tuple[tuple[int | None, int], ...]:
     if grid is None:
         return ()
-    pieces = [(end, integer("a step of the grid", step, 1, 1 << 40)) for end, step in grid]
+    try:
+        pairs = [(end, step) for end, step in grid]
+    except (TypeError, ValueError):
+        raise ValueError(f"grid is a sequence of (end or None, step), got {grid!r}") from None
+    pieces = [(end, integer("a step of the grid", step, 1, 1 << 40)) for end, step in pairs]
     if not 1 <= len(pieces) <= _MOST_STEPS:
         raise ValueError(f"grid has {len(pieces)} steps, allowed are 1 to {_MOST_STEPS}")
     if pieces[-1][0] is not None:
         raise ValueError(f"grid ends at {pieces[-1][0]}; the last step must be (None, step)")
-    ends = [
-        integer("an end of the grid", _NO_END if end is None else end, 1, MAX_BYTES)
-        for end, _ in pieces[:-1]
-    ]
+    bounds = [end for end, _ in pieces[:-1] if end is not None]
+    if len(bounds) < len(pieces) - 1:
+        raise ValueError("only the last step of the grid has no end")
+    ends = [integer("an end of the grid", end, 1, MAX_BYTES) for end in bounds]
     if any(b <= a for a, b in pairwise(ends)):
         raise ValueError(f"the ends of the grid must rise, got {ends}")
     steps = [step for _, step in pieces]

@@ -133,6 +133,8 @@ def test_a_tail_rule_on_a_grid():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"grid": [8, 128]}, r"grid is a sequence of \(end or None, step\), got \[8, 128\]"),
+        ({"grid": [(None, 16), (None, 128)]}, "only the last step of the grid has no end"),
         ({"grid": []}, "0 steps, allowed are 1 to 4"),
         ({"grid": [(i, 16) for i in (16, 32, 48, 64)] + [(None, 16)]}, "5 steps"),
         ({"grid": [(1024, 16)]}, r"grid ends at 1024; the last step must be \(None, step\)"),
