@@ -11,7 +11,7 @@ from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
 from pyallocx.exports import export
-from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
+from pyallocx.fit import Fit, TailRule, Wastage, enough_classes, fit, wastage
 from pyallocx.league import League, league
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
@@ -49,6 +49,7 @@ __all__ = [
     "chunk_map",
     "chunk_map_text",
     "cross_validate",
+    "enough_classes",
     "export",
     "fit",
     "league",

@@ -31,7 +31,10 @@ _FLAGS: Final[Mapping[str, str]] = {
     "page_cap": "--page-cap",
     "tail_rule": "--tail-rule",
     "limit_bytes": "--limit",
+    "lsb_span": "--lsb-span",
     "classes": "--classes",
+    "grid": "--grid",
+    "groups": "--groups",
     "bits": "--bits",
     "prefix": "--prefix",
     "forced": "--force",
@@ -44,7 +47,8 @@ _ARGUMENT: Final = re.compile(r"(\w+)=((?:\[[^\]]*\]|\([^)]*\)|[^,\[(])*)")
 _LONG: Final = re.compile(rf"\b({'|'.join(word for word in _FLAGS if '_' in word)})\b")
 # These are words of English, too: an argument is what stands first, or where a value is wanted.
 _FIRST: Final = re.compile(
-    r"^((?:\w+: )?)(classes|bits|prefix|forced|weights|method|name) (?=is |must )"
+    r"^((?:\w+: )?)(classes|grid|groups|bits|prefix|forced|weights|method|name) "
+    r"(?=is |must |has |ends )"
 )
 _INNER: Final = re.compile(r"\bbits(?==\d| allows)|(?<=needs )bits\b")
 

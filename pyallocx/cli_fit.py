@@ -37,8 +37,12 @@ _METHODS = ("auto", "price", "divide", "quadratic", "greedy")
 # What a target needs of a table that it can take; flags go before.
 _TARGETS: Mapping[str, Mapping[str, Any]] = {
     "scudo": {"header_bytes": 16, "bits": 7, "prefix": "table", "largest_bytes": 65552},
-    "tcmalloc": {"align_bytes": 8, "bits": 4, "largest_bytes": 262144},
-    "go": {"align_bytes": 16, "bits": 4, "largest_bytes": 32768},
+    "tcmalloc": {"align_bytes": 8, "grid": ((1024, 8), (None, 128)), "largest_bytes": 262144},
+    "go": {
+        "align_bytes": 8,
+        "grid": ((32, 8), (1024, 16), (None, 128)),
+        "largest_bytes": 32768,
+    },
     # Sizes that a program asks malloc for are taken for those of values: an item adds a header.
     "memcached": {"header_bytes": 48, "align_bytes": 16, "largest_bytes": 524288},
 }
@@ -105,6 +109,13 @@ def _add_fit(verbs: Any) -> None:
         "so many first steps of the alignment must be classes; table: "
         "as many as scudo's table map needs",
     )
+    _add(
+        how,
+        "--grid",
+        "END:STEP,...,STEP",
+        "classes up to END are multiples of STEP, powers of two that do not fall: 1024:8,128",
+    )
+    _add(how, "--lsb-span", "N", "the lowest set bits of all classes are at most so far apart")
     _add(how, "--force", "A,B,...", "classes that must be there")
     _add(
         how,
@@ -133,6 +144,13 @@ def _add_fit(verbs: Any) -> None:
     add_switch(
         judge, "--cross-validate", "leave each program out once, and draw programs at random"
     )
+    _add(
+        judge,
+        "--groups",
+        "A,B,...",
+        "a label for each program, in order: those of one label, such as runs of one program, are "
+        "left out together",
+    )
     output = parser.add_argument_group("output")
     _add(
         output,
@@ -140,6 +158,11 @@ def _add_fit(verbs: Any) -> None:
         "FORMAT",
         f"write the table: {', '.join(_FORMATS)}; sets what the target needs where no flag does",
         choices=_FORMATS,
+    )
+    add_switch(
+        output,
+        "--compressed-lsb",
+        "scudo: its compressed rule, for at most 32 classes; sets --lsb-span 3",
     )
     _add(output, "--name", "NAME", "of what is exported, an identifier")
     _add(
@@ -169,6 +192,7 @@ def _add_waste(verbs: Any) -> None:
     _add(which, "--preset", "all|NAME,...", "of which allocators (default all)")
     _add(which, "--classes", "FILE.json", "and a size map that was saved, or exported as json")
     _add(which, "--limit", "BYTES", "larger requests are left out (default 64KiB)")
+    _add(which, "--page-cap", "PAGES", "a request wastes no more pages of 4 KiB (default: no cap)")
     output = parser.add_argument_group("output")
     add_switch(output, "--json", "print JSON only")
     _add(output, "--csv", "FILE", "write the table")
@@ -221,6 +245,25 @@ def _read(options: argparse.Namespace, open_trace: Callable[..., Any]) -> list[P
     return found
 
 
+def _cap(text: str) -> float | None:
+    try:
+        cap = float(text)
+    except ValueError:
+        raise UsageError(f"--page-cap: {text!r} is not a number of pages") from None
+    return None if cap == math.inf else cap
+
+
+def _grid(text: str) -> list[tuple[int | None, int]]:
+    *bounded, last = text.split(",")
+    found: list[tuple[int | None, int]] = []
+    for piece in bounded:
+        end, colon, step = piece.partition(":")
+        if not colon:
+            raise UsageError(f"--grid: {piece!r} is no END:STEP")
+        found.append((_whole("--grid", end), _whole("--grid", step)))
+    return [*found, (None, _whole("--grid", last))]
+
+
 def _constraints(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the flags ask for, and where none does what the target of the export needs.
 
@@ -243,12 +286,20 @@ def _constraints(options: argparse.Namespace) -> dict[str, Any]:
         wanted["prefix"] = "table" if table else _whole("--prefix", options.prefix)
     if options.force is not None:
         wanted["forced"] = [_whole("--force", text) for text in options.force.split(",")]
+    if options.grid is not None:
+        wanted["grid"] = _grid(options.grid)
+    elif options.align is not None and "grid" in wanted:
+        # A coarser alignment goes before what the target would allow.
+        align = wanted["align_bytes"]
+        wanted["grid"] = [(end, max(step, align)) for end, step in wanted["grid"]]
+    if options.compressed_lsb:
+        if options.export != "scudo":
+            raise UsageError("--compressed-lsb: it is a rule of --export scudo")
+        wanted["lsb_span"] = 3
+    if options.lsb_span is not None:
+        wanted["lsb_span"] = _whole("--lsb-span", options.lsb_span)
     if options.page_cap is not None:
-        try:
-            cap = float(options.page_cap)
-        except ValueError:
-            raise UsageError(f"--page-cap: {options.page_cap!r} is not a number of pages") from None
-        wanted["page_cap"] = None if cap == math.inf else cap
+        wanted["page_cap"] = _cap(options.page_cap)
     if options.tail_rule is not None:
         wanted["tail_rule"] = options.tail_rule
     if options.method is not None:
@@ -289,6 +340,14 @@ def _fit(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         raise UsageError("--name: there is nothing to name without --export")
     if options.cross_validate and len(options.profiles) < 2:
         raise UsageError("--cross-validate: one program; to leave programs out takes at least two")
+    if options.groups is not None:
+        if not options.cross_validate:
+            raise UsageError("--groups: nothing is left out without --cross-validate")
+        labels = options.groups.split(",")
+        if len(labels) != len(options.profiles):
+            raise UsageError(f"--groups: {len(labels)} labels for {len(options.profiles)} programs")
+        if len(set(labels)) < 2:
+            raise UsageError("--groups: one group; to leave groups out takes at least two")
     targets = {"-o": options.output, "--curve": options.curve, "--plot": options.plot}
     _check(targets, options)
     programs = _read(options, open_trace)
@@ -330,7 +389,8 @@ def _report(
     exported = None
     if options.export is not None:
         try:
-            exported = best.export(options.export, name=options.name)
+            more = {"compressed_lsb": True} if options.compressed_lsb else {}
+            exported = best.export(options.export, name=options.name, **more)
         except (ValueError, TypeError, CorruptionError) as exc:
             problems.append(f"--export: {in_flags(str(exc))}")
     others = rivals(best)
@@ -350,6 +410,7 @@ def _report(
                 classes,
                 weights=weights,
                 names=[program.name for program in programs],
+                groups=options.groups and options.groups.split(","),
                 progress=False if options.no_progress else None,
                 **wanted,
             )
@@ -449,6 +510,7 @@ def _document(
         "percent": _finite(table.percent),
         "lower_bound_bytes": best.lower_bound_bytes,
         "gap": best.gap,
+        "proved": best.proved,
         "exact": best.exact,
         "method": best.method,
         "quadrangle_condition": best.monge,
@@ -555,7 +617,7 @@ def _lines(
             f"it took {_seconds(greedy.seconds)}, this {_seconds(best.seconds)}"
         )
     shown = [
-        f"{name} {'none' if value is None else value}"
+        f"{name} {_constraint(name, value)}"
         for name, value in best.constraints.items()
         if name != "classes"
         and (value not in ([], 0, None) or name == "page_cap")
@@ -565,6 +627,14 @@ def _lines(
     if held_out is not None:
         lines += ["", *repr(held_out).splitlines(), ""]
     return lines
+
+
+def _constraint(name: str, value: Any) -> str:
+    if name == "grid":
+        return " then ".join(
+            f"{step}" if end is None else f"{step} up to {end}" for end, step in value
+        )
+    return "none" if value is None else str(value)
 
 
 def _seconds(seconds: float) -> str:
@@ -632,9 +702,10 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         stem = os.path.splitext(os.path.basename(options.classes))[0]
         name = printable(table.name or stem)
         tables[f"{name} (file)" if name in names else name] = table
+    cap = None if options.page_cap is None else _cap(options.page_cap)
     programs = _read(options, open_trace)
     try:
-        result = league(programs, names, tables=tables, limit_bytes=limit)
+        result = league(programs, names, tables=tables, limit_bytes=limit, page_cap=cap)
     except ValueError as exc:
         raise UsageError(in_flags(str(exc))) from None
     written, problems = [], []
@@ -652,6 +723,7 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
     if options.json:
         document = {
             "limit_bytes": result.limit_bytes,
+            "page_cap": cap,
             "programs": list(result.programs),
             "above_limit": {
                 name: above._asdict()
@@ -661,17 +733,18 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         }
         print(json.dumps(document, indent=2, allow_nan=False))
     else:
-        print("\n".join([*_league_lines(result), *written]))
+        print("\n".join([*_league_lines(result, cap), *written]))
     sys.stdout.flush()
     for problem in problems:
         print(f"pyallocx: error: {problem}", file=sys.stderr)
     return 1 if problems else 0
 
 
-def _league_lines(result: League) -> list[str]:
+def _league_lines(result: League, cap: float | None) -> list[str]:
     lines = [
         f"wastage in % of the bytes that requests up to {format_bytes(result.limit_bytes)} ask "
         "for; K: classes up to there",
+        *([] if cap is None else [f"a request wastes at most {cap:g} pages of 4 KiB"]),
         "* the least of a column; + without requests that are larger than the last class",
         "",
         *result.lines(),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pyallocx._constraints import constraints_of
 from pyallocx._histogram import F64, Histogram, as_histogram, factors_of, is_profile
@@ -20,14 +21,18 @@ from pyallocx.units import format_count
 
 __all__ = ["CrossValidation", "ProgramRow", "cross_validate"]
 
+# With two groups every draw that leaves one out holds the other alone: an interval of no width.
+_LEAST = 3
+
 
 class ProgramRow(NamedTuple):
     """What tables waste on one program, in percent of the bytes that it requests.
 
     ``own_percent``: the table made from it alone, the least possible with the same largest class.
     ``in_sample_percent``: made from all programs together. ``held_out_percent``: made from all
-    others. ``low_percent`` and ``high_percent``: the interval over the draws that left it out,
-    ``draws`` of them (NaN for 0). ``excluded_count``: requests above the largest class.
+    others outside of its ``group``. ``low_percent`` and ``high_percent``: the interval over the
+    draws that left it out, ``draws`` of them (NaN for 0). ``excluded_count``: requests above the
+    largest class.
     """
 
     program: str
@@ -39,6 +44,7 @@ class ProgramRow(NamedTuple):
     high_percent: float
     draws: int
     excluded_count: float
+    group: str
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,8 @@ class CrossValidation:
     in_sample_percent, held_out_percent : float
         The means of the rows: each program counts the same.
     low_percent, high_percent : float
-        The interval of the mean held-out percentage over the draws.
+        The interval of the mean held-out percentage over the draws; NaN where there are none, as
+        with fewer than three groups.
     confidence : float
         Of the intervals.
     seed : int
@@ -82,7 +89,9 @@ class CrossValidation:
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
         interval = f"{self.confidence:.0%} interval"
-        yield ("program", "own", "in sample", "held out", interval)
+        grouped = self._groups < len(self.rows)
+        head = ("program", *(["group"] if grouped else []))
+        yield (*head, "own", "in sample", "held out", interval)
         last = ProgramRow(
             "mean",
             0,
@@ -93,10 +102,12 @@ class CrossValidation:
             self.high_percent,
             0,
             0,
+            "",
         )
         for row in (*self.rows, last):
             yield (
                 row.program,
+                *([row.group] if grouped else []),
                 f"{row.own_percent:.2f}",
                 f"{row.in_sample_percent:.2f}",
                 f"{row.held_out_percent:.2f}",
@@ -105,20 +116,38 @@ class CrossValidation:
                 else f"{row.low_percent:.2f} to {row.high_percent:.2f}",
             )
 
+    @property
+    def _groups(self) -> int:
+        return len({row.group for row in self.rows})
+
     def _title(self) -> str:
+        groups = f" in {self._groups} groups" if self._groups < len(self.rows) else ""
         return (
-            f"{len(self.pooled.classes)} size classes, {len(self.rows)} programs: "
+            f"{len(self.pooled.classes)} size classes, {len(self.rows)} programs{groups}: "
             "wastage in % of the requested bytes"
         )
+
+    def _note(self) -> str:
+        noun = "groups" if self._groups < len(self.rows) else "programs"
+        if not math.isnan(self.low_percent):
+            return (
+                f"draws hold fewer {noun} than held out does, so that an interval need not contain "
+                "that figure"
+            )
+        return f"no interval: {self._groups} {noun} are too few" if self._groups < _LEAST else ""
 
     def __repr__(self) -> str:
         cells = list(self._cells())
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         lines = [self._title()]
         for row in cells:
-            texts = [row[0].ljust(widths[0])]
-            texts += [t.rjust(w) for t, w in zip(row[1:], widths[1:], strict=True)]
+            left = len(row) - 4
+            texts = [
+                cell.ljust(width) if i < left else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
             lines.append("  ".join(texts).rstrip())
+        lines += [self._note()] if self._note() else []
         excluded = math.fsum(row.excluded_count for row in self.rows)
         if excluded:
             lines.append(f"{format_count(excluded)} requests are larger and have no class")
@@ -135,7 +164,8 @@ class CrossValidation:
         names = "".join(f"<th>{html.escape(name)}</th>" for name in head)
         return (
             f'<div style="overflow-x:auto"><b>{html.escape(self._title())}</b>'
-            f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table></div>"
+            f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
+            f"{html.escape(self._note())}</div>"
         )
 
 
@@ -148,6 +178,7 @@ def cross_validate(
     confidence: float = 0.95,
     seed: int = 0,
     names: Sequence[str] | None = None,
+    groups: Sequence[Hashable] | None = None,
     control: Control | None = None,
     progress: bool | None = None,
     **constraints: Any,
@@ -157,7 +188,10 @@ def cross_validate(
     Every program is left out once, and a table made from the others is evaluated on it. Then
     programs are drawn with replacement, as many as there are; a table is made from those drawn and
     evaluated on those that were not. The intervals are between percentiles of these draws. With a
-    handful of programs they are wide, and say so.
+    handful of programs they are wide, and say so. A draw holds fewer different programs than all
+    but one, so its tables are worse: an interval need not contain the held-out figure.
+
+    Several runs of one program are no strangers to each other; `groups` leaves them out together.
 
     Parameters
     ----------
@@ -166,7 +200,8 @@ def cross_validate(
     classes : int, default 32
         The largest number of classes.
     weights : str or sequence of float, default "bytes"
-        How programs are combined, see `fit`. By default each counts as much as any other.
+        How programs are combined, see `fit`, the default of which is ``"count"``. Here by default
+        each counts as much as any other.
     draws : int, default 200
         From 0 (no intervals) to 1,000,000.
     confidence : float, default 0.95
@@ -175,6 +210,11 @@ def cross_validate(
         Equal seeds make equal draws.
     names : sequence of str, optional
         Of the programs; by default the names of the profiles.
+    groups : sequence, optional
+        A label for each profile. Profiles of one label are left out together and drawn together;
+        each still counts as a program. By default each is its own group. With fewer than three
+        groups there are no draws and no intervals (NaN), since a draw that leaves one of two out
+        always is the other.
     control : Control, optional
         Progress and cancelling.
     progress : bool, optional
@@ -190,7 +230,7 @@ def cross_validate(
     Raises
     ------
     TypeError, ValueError
-        As `fit`; and for fewer than two programs.
+        As `fit`; and for fewer than two programs or groups.
     SweepCancelled
         If `control` was cancelled.
 
@@ -201,6 +241,15 @@ def cross_validate(
     >>> result = px.cross_validate(programs, classes=2, align_bytes=8, draws=0)
     >>> round(result.in_sample_percent, 1), round(result.held_out_percent, 1)
     (14.3, 28.4)
+
+    Two runs of one program and another program:
+
+    >>> runs = [{24: 100, 64: 10}, {24: 80, 64: 20}, {40: 90, 64: 40}]
+    >>> for groups in (None, ["a", "a", "b"]):
+    ...     result = px.cross_validate(runs, 2, align_bytes=8, draws=0, groups=groups)
+    ...     print(round(result.held_out_percent, 1))
+    11.7
+    42.6
     """
     if is_profile(profiles):
         raise ValueError("one profile; to leave programs out takes at least two")
@@ -215,6 +264,9 @@ def cross_validate(
         names = [str(getattr(p, "name", "") or f"program {i + 1}") for i, p in enumerate(profiles)]
     if len(names) != count:
         raise ValueError(f"{len(names)} names for {count} profiles")
+    labels, member = _membership(groups, count)
+    if len(labels) < _LEAST:
+        draws = 0
     pool = _Pool(programs, factors_of(programs, weights), classes, constraints)
     most = pool.constraints["largest_bytes"] - constraints.get("header_bytes", 0)
     for name, program in zip(names, programs, strict=True):
@@ -223,7 +275,11 @@ def cross_validate(
             raise ValueError(f"{name} asks for nothing that the largest class holds ({most} bytes)")
     rng = np.random.default_rng(seed)
     bar = progress_bar(
-        2 * count + 1 + draws, "cross-validation", " fits", wanted=progress, long=draws > 20
+        count + len(labels) + 1 + draws,
+        "cross-validation",
+        " fits",
+        wanted=progress,
+        long=draws > 20,
     )
 
     def done() -> None:
@@ -236,16 +292,21 @@ def cross_validate(
     try:
         pooled = pool.fit(everyone)
         done()
-        own, held_out = [], []
+        own, held_out = [], [math.nan] * count
         for i in range(count):
             own.append(pool.percent(pool.fit(np.eye(count)[i]), i))
             done()
-            held_out.append(pool.percent(pool.fit(everyone - np.eye(count)[i]), i))
+            done()
+        for group in range(len(labels)):
+            table = pool.fit((member != group).astype(float))
+            for i in np.flatnonzero(member == group).tolist():
+                held_out[i] = pool.percent(table, i)
             done()
         samples: list[list[float]] = [[] for _ in programs]
         means = []
         for _ in range(draws):
-            times = np.bincount(rng.integers(0, count, count), minlength=count).astype(float)
+            drawn = rng.integers(0, len(labels), len(labels))
+            times = np.bincount(drawn, minlength=len(labels)).astype(float)[member]
             left = np.flatnonzero(times == 0).tolist()
             if left:
                 table = pool.fit(times)
@@ -270,6 +331,7 @@ def cross_validate(
                 *_interval(samples[i], confidence),
                 len(samples[i]),
                 cost.excluded_count,
+                names[i] if groups is None else labels[member[i]],
             )
         )
     low, high = _interval(means, confidence)
@@ -283,6 +345,22 @@ def cross_validate(
         seed=seed,
         pooled=pooled,
     )
+
+
+def _membership(
+    groups: Sequence[Hashable] | None, count: int
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the labels of the groups, and the number of the group of each profile."""
+    given = list(range(count)) if groups is None else list(groups)
+    if isinstance(groups, str) or len(given) != count:
+        raise ValueError(f"{len(given)} groups for {count} profiles: one label for each is needed")
+    numbers = {label: i for i, label in enumerate(dict.fromkeys(given))}
+    if len(numbers) < 2:
+        raise ValueError("one group; to leave groups out takes at least two")
+    labels = [str(label) for label in numbers]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"two groups look alike: {', '.join(sorted(labels))}")
+    return labels, np.array([numbers[label] for label in given], dtype=np.int64)
 
 
 class _Pool:
@@ -299,8 +377,9 @@ class _Pool:
             row[np.searchsorted(self.sizes, program.sizes)] = program.counts * factor
         every = Histogram(self.sizes, self.counts.sum(axis=0))
         shared = {n: v for n, v in constraints.items() if n != "method"}
-        wanted = constraints_of(every, classes=classes, **shared)
-        self.constraints = constraints | {"largest_bytes": wanted.largest_bytes}
+        options = constraints_of(every, classes=classes, **shared)
+        largest = min(wanted.largest_bytes for wanted in options)
+        self.constraints = constraints | {"largest_bytes": largest}
 
     def fit(self, times: F64) -> Fit:
         counts = times @ self.counts

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyallocx import _core
-from pyallocx._constraints import Constraints, TailRule, constraints_of
+from pyallocx._constraints import Constraints, Grid, TailRule, constraints_of
 from pyallocx._histogram import (
     F64,
     U64,
@@ -28,14 +28,24 @@ from pyallocx._histogram import (
     is_profile,
     rounded,
 )
-from pyallocx._sizes import integer
+from pyallocx._sizes import integer, real
 from pyallocx._systems import drive
 from pyallocx._tablemap import MAX_CLASS, whole
 from pyallocx.sizemap import SizeMap
 from pyallocx.table import SweepResult
 from pyallocx.units import format_bytes, format_count
 
-__all__ = ["METHODS", "Addition", "ClassCost", "Fit", "TailRule", "Wastage", "fit", "wastage"]
+__all__ = [
+    "METHODS",
+    "Addition",
+    "ClassCost",
+    "Fit",
+    "TailRule",
+    "Wastage",
+    "enough_classes",
+    "fit",
+    "wastage",
+]
 
 #: Names of the solvers, in the order of the core's table.
 METHODS: tuple[str, ...] = _core.FIT_METHODS
@@ -192,13 +202,27 @@ class Fit:
     excluded_count: float
     excluded_bytes: float
     _wanted: Constraints = field(repr=False)
+    # With lsb_span: one for each lowest bit that there can be; _wanted is one of them.
+    _options: tuple[Constraints, ...] = field(repr=False)
     _profile: Histogram = field(repr=False)
     _addition: Addition | None = field(repr=False)
 
     @property
     def gap(self) -> float:
-        """`wastage_bytes` - `lower_bound_bytes`: 0 is a proof of optimality."""
+        """`wastage_bytes` - `lower_bound_bytes`: 0 is a proof of optimality; see `proved`."""
         return self.wastage_bytes - self.lower_bound_bytes
+
+    @property
+    def proved(self) -> bool:
+        """Whether no other table is better: the gap is 0, or no more than rounding explains.
+
+        Rounding there is only where not `exact`, as with weights that are no whole numbers: 1e-9 of
+        the wastage, and 2**-50 of (sum of counts) * (largest class), the scale of the sums.
+        """
+        if self.exact:
+            return self.gap == 0
+        scale = float(self._profile.counts.sum()) * self._wanted.largest_bytes
+        return self.gap <= 1e-9 * abs(self.wastage_bytes) + 2**-50 * scale
 
     @property
     def table(self) -> Wastage:
@@ -213,8 +237,12 @@ class Fit:
     @property
     def floor_bytes(self) -> float:
         """What every table under these constraints wastes, however many classes it has."""
-        every = _start(self._profile, self._wanted).candidates()
-        return _evaluate(every, self._profile, self._wanted).wastage_bytes
+        return min(
+            _evaluate(
+                _start(self._profile, wanted).candidates(), self._profile, wanted
+            ).wastage_bytes
+            for wanted in self._options
+        )
 
     def evaluate(self, profile: Any) -> Wastage:
         """Return what the table wastes on another profile, under the same header, cap and rule.
@@ -261,8 +289,14 @@ class Fit:
         -------
         SweepResult
             Columns ``classes`` (from the number of classes that must be there on),
-            ``wastage_bytes``, ``saved_bytes`` (by the last class; None in the first row) and
-            ``status``.
+            ``wastage_bytes``, ``wastage_percent`` (of the requested bytes; None where none are),
+            ``saved_bytes`` (by the last class; None in the first row) and ``status``.
+
+        See Also
+        --------
+        enough_classes : From which number on one more class saves next to nothing. `knee` of the
+            table depends on where it begins: one class wastes so much that it draws the knee to
+            the first few.
 
         Examples
         --------
@@ -274,19 +308,32 @@ class Fit:
         least = len({*self._wanted.forced, self._wanted.largest_bytes})
         if up_to < least:
             raise ValueError(f"up_to is {up_to}, but {least} classes must be there")
-        core = _start(self._profile, self._wanted)
         method = "quadratic" if self.method == "quadratic" else "divide"
-        core.start(METHODS.index(method), up_to, curve=True)
-        drive(core, 1, None)
+        curves, most = [], 0
+        for wanted in self._options:
+            core = _start(self._profile, wanted)
+            core.start(METHODS.index(method), up_to, curve=True)
+            drive(core, 1, None)
+            curves.append(core.curve())
+            most = max(most, len(core.candidates()))
         more, _ = _rounding([self._wanted.largest_bytes], self._profile, self._wanted)
-        values = [_number(value + more, self.exact) for value in core.curve()]
+        # A curve that ends early stays where it is.
+        values = [
+            _number(
+                more + min(curve[k] if k < len(curve) else min(curve) for curve in curves),
+                self.exact,
+            )
+            for k in range(max(map(len, curves)))
+        ]
         ks = [k for k, value in enumerate(values, 1) if value != math.inf]
         wasted = [values[k - 1] for k in ks]
         saved = [None, *(a - b for a, b in pairwise(wasted))]
+        requested = self.table.requested_bytes
         return SweepResult(
             {
                 "classes": ks,
                 "wastage_bytes": wasted,
+                "wastage_percent": [100 * w / requested if requested else None for w in wasted],
                 "saved_bytes": saved,
                 "status": ["ok"] * len(ks),
             },
@@ -297,6 +344,8 @@ class Fit:
             metadata={
                 "labels": {"wastage_bytes": "wastage", "classes": "size classes"},
                 "fixed": {n: v for n, v in self.constraints.items() if n != "classes"},
+                # A curve so long is whole: there are no more classes that could be of use.
+                "most_classes": most,
             },
         )
 
@@ -348,7 +397,7 @@ class Fit:
         CorruptionError
             If the table does not cost what it says, or (``greedy`` aside) a better one was found.
         """
-        again = _solve(self._profile, self._wanted, "quadratic", time.perf_counter())
+        again = _solve(self._profile, self._options, "quadratic", time.perf_counter())
         cost = self.table.wastage_bytes
         slack = 0 if self.exact else 1e-9 * (1 + abs(cost))
         if abs(cost - self.wastage_bytes) > slack:
@@ -380,6 +429,8 @@ def fit(
     page_bytes: int = 4096,
     page_cap: float | None = 2,
     tail_rule: TailRule | str | None = None,
+    grid: Grid | None = None,
+    lsb_span: int | None = None,
     method: str = "auto",
     weights: str | Sequence[float] = "count",
 ) -> Fit:
@@ -419,15 +470,24 @@ def fit(
         ``2 ** (max(log2(align_bytes), bits - 1)) / align_bytes``.
     page_bytes, page_cap : int, float or None
         A request wastes at most `page_cap` pages, since a page that nobody touches takes no memory;
-        None: no limit.
+        None: no limit, as `league` has it by default.
     tail_rule : TailRule or "gperftools", optional
         How spans are chosen, so that the memory at their end counts.
+    grid : sequence of (int or None, int), optional
+        Steps by size: ``[(1024, 8), (None, 128)]`` allows multiples of 8 up to 1024 and of 128
+        above. Up to four powers of two that do not fall, none below `align_bytes`; the last has no
+        end.
+    lsb_span : int, optional
+        The lowest set bits of all classes are at most so far apart. Where it is 3 (and there are at
+        most 32 classes) scudo packs them in two bits each. The table is the best over all choices
+        of the lowest.
     method : str, default "auto"
         ``"price"``, ``"divide"`` or ``"quadratic"``: exact, and equal in what they find.
         ``"greedy"`` adds the best class at a time with full recomputation, for comparison.
     weights : str or sequence of float, default "count"
         How several profiles are combined: counts as they are, ``"equal"`` totals of counts,
-        ``"bytes"``: equal totals of bytes; or a factor for each.
+        ``"bytes"``: equal totals of bytes, the default of `cross_validate` and of the command; or a
+        factor for each.
 
     Returns
     -------
@@ -457,7 +517,7 @@ def fit(
     """
     started = time.perf_counter()
     profile = _joined(profiles, weights)
-    wanted = constraints_of(
+    options = constraints_of(
         profile,
         classes=classes,
         bits=bits,
@@ -470,19 +530,28 @@ def fit(
         page_bytes=page_bytes,
         page_cap=page_cap,
         tail_rule=tail_rule,
+        grid=grid,
+        lsb_span=lsb_span,
     )
     if method not in METHODS:
         raise ValueError(f"method is {method!r}, allowed are {', '.join(METHODS)}")
-    return _solve(profile, wanted, method, started)
+    return _solve(profile, options, method, started)
 
 
-def _solve(profile: Histogram, wanted: Constraints, method: str, started: float) -> Fit:
-    core = _start(profile, wanted)
-    core.start(METHODS.index(method), wanted.classes)
-    drive(core, 1, None)
-    core.check()
-    result = core.result()
-    exact = bool(result["exact"])
+def _solve(profile: Histogram, options: Sequence[Constraints], method: str, started: float) -> Fit:
+    results = []
+    for wanted in options:
+        core = _start(profile, wanted)
+        core.start(METHODS.index(method), wanted.classes)
+        drive(core, 1, None)
+        core.check()
+        results.append(core.result())
+    best = min(range(len(results)), key=lambda i: results[i]["wastage_bytes"])
+    result, wanted = results[best], options[best]
+    exact = all(one["exact"] for one in results)
+    # No table of any option is below its own bound.
+    bound = min(one["lower_bound_bytes"] for one in results)
+    # Rounding is the same for all of them: they serve the same requests.
     more, outside = _rounding([wanted.largest_bytes], profile, wanted)
     found = np.array(result["classes"], dtype=np.uint64)
     found.flags.writeable = False
@@ -492,7 +561,7 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
     return Fit(
         classes=found,
         wastage_bytes=_number(result["wastage_bytes"] + more, exact),
-        lower_bound_bytes=_number(result["lower_bound_bytes"] + more, exact),
+        lower_bound_bytes=_number(bound + more, exact),
         constraints=wanted.as_dict(),
         method=METHODS[result["method"]],
         monge=bool(result["monge"]),
@@ -502,6 +571,7 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
         excluded_count=_number(result["excluded_count"]),
         excluded_bytes=_number(result["excluded_bytes"] - outside),
         _wanted=wanted,
+        _options=tuple(options),
         _profile=profile,
         _addition=addition,
     )
@@ -509,7 +579,7 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
 
 def _start(profile: Histogram, wanted: Constraints) -> _core.SizeFit:
     asked = _as_asked(profile, wanted)
-    return _core.SizeFit(asked.sizes, asked.counts, wanted.core(), wanted.forced)
+    return _core.SizeFit(asked.sizes, asked.counts, wanted.search(), wanted.forced)
 
 
 def _as_asked(profile: Histogram, wanted: Constraints) -> Histogram:
@@ -538,6 +608,53 @@ def _joined(profiles: Any, weights: str | Sequence[float]) -> Histogram:
         factors_of([one], weights)
         return one
     return combined([as_histogram(profile) for profile in profiles], weights)
+
+
+def enough_classes(curve: SweepResult, percent: float = 0.1) -> int:
+    """Return from how many classes on one more saves less than a share of the requested bytes.
+
+    Parameters
+    ----------
+    curve : SweepResult
+        As of `Fit.curve`.
+    percent : float, default 0.1
+        Of the requested bytes, above 0.
+
+    Returns
+    -------
+    int
+        Every class beyond that of the curve saves less.
+
+    Raises
+    ------
+    ValueError
+        If the last class of the curve saves as much and more classes could be had: it is too short.
+
+    Examples
+    --------
+    >>> curve = fit({16: 1000, 32: 500, 48: 10, 64: 1}, 1).curve()
+    >>> curve["wastage_percent"].round(2).tolist()
+    [197.15, 49.66, 0.49, 0.0]
+    >>> enough_classes(curve, 1), enough_classes(curve)
+    (3, 4)
+    """
+    share = real("percent", percent, 0, 1e18)
+    if share == 0:
+        raise ValueError("percent must be above 0, since every class saves as much as 0")
+    if not len(curve) or not {"classes", "wastage_percent"} <= set(curve.columns):
+        raise ValueError("not a curve as Fit.curve makes it")
+    ks = [row["classes"] for row in curve]
+    wasted = [row["wastage_percent"] for row in curve]
+    if None in wasted:
+        return int(ks[0])  # no bytes are requested, so none are wasted either
+    worth = [i for i, (a, b) in enumerate(pairwise(wasted), 1) if a - b >= share]
+    last = worth[-1] if worth else 0
+    if last == len(ks) - 1 and ks[-1] < curve.metadata.get("most_classes", math.inf):
+        raise ValueError(
+            f"the curve ends at {ks[-1]} classes, the last of which still saves {share}% or more: "
+            "make it longer"
+        )
+    return int(ks[last])
 
 
 def wastage(
@@ -610,7 +727,7 @@ def wastage(
                 f"({align}): give both if requests are not to be rounded, else request_align_bytes"
             )
     histogram = as_histogram(profile)
-    wanted = constraints_of(
+    (wanted,) = constraints_of(
         histogram,
         classes=len(table),
         header_bytes=header,
@@ -668,8 +785,7 @@ def _headline(cost: Wastage) -> str:
 
 def proof_text(result: Fit, took: str = "") -> str:
     """Return in words what is proved of a table, how, and if given what it `took`."""
-    slack = 0 if result.exact else 1e-9 * abs(result.wastage_bytes)
-    if result.gap <= slack:
+    if result.proved:
         text = "no table of so many classes wastes less: the lower bound is the same"
         text += "" if result.exact else " up to rounding"
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pyallocx._histogram import Histogram, as_histogram, is_profile
-from pyallocx._sizes import MAX_BYTES, integer
+from pyallocx._sizes import MAX_BYTES, integer, real
 from pyallocx.fit import Fit, wastage
 from pyallocx.presets import preset, preset_names, waste_percent
 from pyallocx.sizemap import SizeMap
@@ -26,7 +26,7 @@ __all__ = ["AboveLimit", "League", "LeagueRow", "Rival", "league", "rivals"]
 
 
 class LeagueRow(NamedTuple):
-    """What one table wastes.
+    """What one table wastes, by default without a cap.
 
     ``classes``: how many of its classes serve requests up to the limit. ``percents``: of the bytes
     that each program requests in these, as `pyallocx.presets.waste_percent` has it.
@@ -217,6 +217,8 @@ def league(
     *,
     tables: Mapping[str, SizeMap] | None = None,
     limit_bytes: int = 65536,
+    page_cap: float | None = None,
+    page_bytes: int = 4096,
     names: Sequence[str] | None = None,
 ) -> League:
     """Compare what tables of size classes waste on programs.
@@ -231,6 +233,9 @@ def league(
         Further tables, by name.
     limit_bytes : int, default 65536
         Larger requests are left out: allocators serve them by other means.
+    page_cap, page_bytes : float or None, int
+        A request wastes at most `page_cap` pages of `page_bytes`. None, the default: no limit, as
+        of `pyallocx.presets.waste_percent`; `fit` and `wastage` have 2.
     names : sequence of str, optional
         Of the programs; by default those of the profiles.
 
@@ -264,7 +269,11 @@ def league(
             raise ValueError(f"{name} requests no bytes in sizes up to {limit}")
     wanted = preset_names() if presets == "all" else presets
     entries = {name: preset(name) for name in wanted} | dict(tables or {})
-    rows = [_row(name, table, histograms, limit) for name, table in entries.items()]
+    cap = None
+    if page_cap is not None:
+        page = integer("page_bytes", page_bytes, 1, 1 << 40)
+        cap = math.floor(real("page_cap", page_cap, 1 / page, 1 << 12) * page)
+    rows = [_row(name, table, histograms, limit, cap) for name, table in entries.items()]
     rows.sort(key=lambda row: (not row.complete, row.mean_percent, row.classes, row.name))
     above = tuple(_above(histogram, limit) for histogram in histograms)
     return League(tuple(names), tuple(rows), limit, above)
@@ -277,7 +286,9 @@ def _above(program: Histogram, limit: int) -> AboveLimit:
     return AboveLimit(count, size, count / math.fsum(program.counts), size / math.fsum(weights))
 
 
-def _row(name: str, table: SizeMap, programs: list[Histogram], limit: int) -> LeagueRow:
+def _row(
+    name: str, table: SizeMap, programs: list[Histogram], limit: int, cap: int | None
+) -> LeagueRow:
     usable = table.classes.astype(np.int64) - table.header_bytes
     percents, excluded = [], []
     for program in programs:
@@ -288,6 +299,7 @@ def _row(name: str, table: SizeMap, programs: list[Histogram], limit: int) -> Le
                 program.sizes,
                 program.counts,
                 limit,
+                cap,
             )
         )
         above = (program.sizes <= limit) & (program.sizes.astype(np.int64) > usable[-1])

@@ -148,6 +148,8 @@ def test_flags_reach_the_fit(files, capsys):
         "prefix": 2,
         "page_bytes": 8192,
         "page_cap": None,
+        "grid": None,
+        "lsb_span": None,
     }
 
 
@@ -171,6 +173,20 @@ def test_cross_validation(files, capsys):
     result = json.loads(out)
     assert result["held_out"] is True
     assert [row["program"] for row in result["cross_validation"]["programs"]] == ["one", "two"]
+    assert result["cross_validation"]["low_percent"] is None
+
+
+def test_runs_of_one_program(files, capsys):
+    out, _ = run(
+        capsys,
+        *("fit", *files, files[0], "--classes", 4, "--cross-validate", "--groups", "a,b,a"),
+        "--json",
+    )
+    rows = json.loads(out)["cross_validation"]["programs"]
+    assert [row["group"] for row in rows] == ["a", "b", "a"]
+    both = [px.load_profile(path) for path in files]
+    table = px.fit(both[1], 4, largest_bytes=70000)
+    assert rows[0]["held_out_percent"] == pytest.approx(table.evaluate(both[0]).percent)
 
 
 def test_cross_validation_names_a_program_that_no_class_holds(files, tmp_path, capsys):
@@ -239,6 +255,27 @@ def test_an_export_is_alone_on_standard_output(format, files, tmp_path, capsys):
         assert px.SizeMap.load(target).name == "mine"
     out, _ = run(capsys, "fit", *files, "--export", format, *header, *name, "--json")
     assert json.loads(out)["export"] == {"format": format, "text": written}
+
+
+def test_an_export_sets_the_grid_of_its_target(files, capsys):
+    for target, grid in (
+        ("tcmalloc", [[1024, 8], [None, 128]]),
+        ("go", [[32, 8], [1024, 16], [None, 128]]),
+    ):
+        out, _ = run(capsys, "fit", *files, "--export", target, "--json")
+        assert json.loads(out)["constraints"]["grid"] == grid
+    out, _ = run(capsys, "fit", *files, "--export", "go", "--align", "16", "--json")
+    assert json.loads(out)["constraints"]["grid"] == [[32, 16], [1024, 16], [None, 128]]
+    out, _ = run(capsys, "fit", *files, "--grid", "1KiB:16,64")
+    assert "grid 16 up to 1024 then 64" in " ".join(out.split())
+    flags = ("--export", "scudo", "--compressed-lsb", "--bits", "5")
+    out, err = run(capsys, "fit", files[0], *flags, "--json")
+    assert err == ""
+    result = json.loads(out)
+    assert result["constraints"]["lsb_span"] == 3
+    assert "least set bits fit in two bits" in result["export"]["text"]
+    out, _ = run(capsys, "fit", files[0], "--lsb-span", 1, "--json")
+    assert json.loads(out)["constraints"]["lsb_span"] == 1
 
 
 def test_an_export_that_is_not_possible_is_told_beside_the_table(files, capsys):
@@ -328,6 +365,14 @@ def test_waste(files, tmp_path, capsys):
     assert without == "up to 64 KiB, without a class in linux-kmalloc: one, 2 requests"
     out, _ = run(capsys, "waste", files[0], "--preset", "go", "--limit", "1KiB", "--json")
     assert json.loads(out)["limit_bytes"] == 1024
+    assert json.loads(out)["page_cap"] is None
+    flags = ("waste", files[0], "--preset", "scudo-android64-19", "--page-cap", "0.5")
+    out, _ = run(capsys, *flags, "--json")
+    (row,) = json.loads(out)["rows"]
+    capped = px.league(px.load_profile(files[0]), ["scudo-android64-19"], page_cap=0.5).rows[0]
+    assert row["mean_percent"] == capped.mean_percent
+    out, _ = run(capsys, *flags)
+    assert "a request wastes at most 0.5 pages of 4 KiB" in out
 
 
 @pytest.mark.parametrize(
@@ -349,6 +394,13 @@ def test_waste(files, tmp_path, capsys):
         (["fit", "ONE", "--page-cap", "two"], "--page-cap: 'two' is not a number of pages"),
         (["fit", "ONE", "--page-cap", "nan"], "--page-cap must be"),
         (["fit", "ONE", "--cross-validate"], "at least two"),
+        (["fit", "ONE", "--grid", "1024,128"], "--grid: '1024' is no END:STEP"),
+        (["fit", "ONE", "--grid", "1024:16,24"], "powers of two that do not fall"),
+        (["fit", "ONE", "--compressed-lsb"], "it is a rule of --export scudo"),
+        (["fit", "ONE", "--lsb-span", "0", "--force", "16,32"], "--lsb-span"),
+        (["fit", "ONE", "--groups", "a"], "nothing is left out without --cross-validate"),
+        (["fit", "ONE", "ONE", "--cross-validate", "--groups", "a"], "1 labels for 2 programs"),
+        (["fit", "ONE", "ONE", "--cross-validate", "--groups", "a,a"], "one group"),
         (["fit", "ONE", "-o", "x"], "nothing to write without --export"),
         (["fit", "ONE", "--name", "x"], "nothing to name without --export"),
         (["fit", "ONE", "--export", "rust"], "invalid choice"),
@@ -365,6 +417,7 @@ def test_waste(files, tmp_path, capsys):
         (["waste", "ONE", "--preset", "jemaloc"], "no preset 'jemaloc'"),
         (["waste", "ONE", "--preset", ""], "no preset ''"),
         (["waste", "ONE", "--classes", "ONE"], "--classes: "),
+        (["waste", "ONE", "--page-cap", "x"], "--page-cap: 'x' is not a number of pages"),
         (["waste", "ONE", "--limit", "1"], "requests no bytes"),
         (["waste", "ONE", "--csv", "ONE"], "is the profile itself"),
     ],

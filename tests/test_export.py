@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import pyallocx as px
@@ -254,7 +254,8 @@ def test_real_programs(shared_data, file, bits):
     assert found["NumBits"] <= bits
     for format in ("flat", "json"):
         assert best.export(format)
-    pages = px.fit(profile, 67, bits=4, largest_bytes=32768)
+    go = [(32, 8), (1024, 16), (None, 128)]
+    pages = px.fit(profile, 67, align_bytes=8, grid=go, largest_bytes=32768)
     assert pages.export("go")
     pages = px.fit(profile, 85, bits=4, align_bytes=8, largest_bytes=262144)
     assert pages.export("tcmalloc")
@@ -523,6 +524,7 @@ def test_every_valid_table_map_goes_through(made):
     assert numbers(given_bits)["NumBits"] == bits
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(table_maps(), st.data())
 def test_without_a_class_of_the_prefix_it_is_refused_by_name(made, data):
     bits, delta, classes = made

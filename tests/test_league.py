@@ -31,6 +31,19 @@ def test_rows_are_sorted_and_as_the_definition_says():
             assert out == (2 if row.name == "linux-kmalloc" and program.name == "two" else 0)
 
 
+def test_a_cap_is_that_of_a_fit():
+    program = {100: 5, 9000: 1, 33000: 2}
+    names = ["jemalloc", "scudo-android64-19", "supermalloc"]
+    for cap, page in ((2, 4096), (0.5, 4096), (1, 1 << 14)):
+        for row in px.league(program, names, page_cap=cap, page_bytes=page).rows:
+            cost = px.wastage(px.preset(row.name), program, page_cap=cap, page_bytes=page)
+            assert row.percents[0] == pytest.approx(cost.percent)
+    one, two = (px.league(program, ["scudo-android64-19"], page_cap=cap) for cap in (None, 0.5))
+    assert two.rows[0].mean_percent < one.rows[0].mean_percent
+    with pytest.raises(ValueError, match="page_cap"):
+        px.league(program, page_cap=-1)
+
+
 def test_scudo_is_net_of_its_header():
     (row,) = px.league({16: 1}, ["scudo-android64-19"]).rows
     assert (row.percents, row.classes) == ((0.0,), 32)

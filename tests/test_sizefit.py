@@ -254,6 +254,7 @@ def test_weights_that_are_no_integers(problem):
         assert best.wastage_bytes == pytest.approx(float(value), abs=scale), method
         assert best.lower_bound_bytes == pytest.approx(float(value), abs=scale), method
         assert best.gap >= 0
+        assert best.proved
 
 
 @given(problems(), st.integers(1, 30))
@@ -572,6 +573,52 @@ def test_a_curve_is_a_table_with_a_knee(tmp_path):
     assert (tmp_path / "curve.svg").stat().st_size
 
 
+def test_a_curve_in_percent():
+    profile = {size: 1000 // size for size in range(1, 900, 7)}
+    best = px.fit(profile, 8, largest_bytes=800)
+    curve = best.curve(20)
+    assert curve["wastage_percent"][7] == pytest.approx(best.table.percent)
+    percent = curve["wastage_percent"]
+    for share in (3, 1, 0.5):
+        enough = px.enough_classes(curve, share)
+        saved = -np.diff(percent)
+        assert (saved[enough - 1 :] < share).all()
+        assert saved[enough - 2] >= share
+    with pytest.raises(ValueError, match="ends at 20 classes, the last of which still saves"):
+        px.enough_classes(curve, 1e-3)
+    whole = best.curve(1000)
+    assert px.enough_classes(whole, 1e-9) == len(whole) == len(best.curve(len(whole)))
+    assert px.enough_classes(best.curve(len(whole)), 1e-9) == len(whole)
+    with pytest.raises(ValueError, match="make it longer"):
+        px.enough_classes(whole[:-1], 1e-9)
+    assert px.enough_classes(whole, 1e9) == 1
+    assert px.enough_classes(px.fit({0: 5}, 1).curve()) == 1
+    for bad in (0, -1, math.nan):
+        with pytest.raises(ValueError, match="percent"):
+            px.enough_classes(whole, bad)
+    other = px.SweepResult({"x": [1], "y": [1]}, grid_keys=["x"], system="s", x="x", y="y")
+    with pytest.raises(ValueError, match="not a curve"):
+        px.enough_classes(other)
+
+
+def test_proved():
+    profile = {80: 1000, 96: 2, 128: 2}
+    for counts, weight in ((profile, 1), ({s: n / 3 for s, n in profile.items()}, 1 / 3)):
+        best = px.fit(counts, 3, largest_bytes=65552)
+        assert best.exact == (weight == 1)
+        assert best.proved
+        greedy = px.fit(counts, 3, largest_bytes=65552, method="greedy")
+        assert not greedy.proved
+        assert "best table wastes at least" in repr(greedy)
+        # A byte is a byte where sums are exact, and rounding where they are of so many bytes.
+        worse = dataclasses.replace(best, lower_bound_bytes=best.lower_bound_bytes - 1e-8)
+        assert worse.proved == (weight != 1)
+        assert ("proved" in repr(worse), "up to rounding" in repr(worse)) == (False, weight != 1)
+    # Nothing is wasted, so the gap is rounding of what is requested.
+    none = px.fit({16: 0.1, 48: 1e9 / 3}, 2)
+    assert dataclasses.replace(none, lower_bound_bytes=none.wastage_bytes - 1e-6).proved
+
+
 def test_maps():
     class Map:
         classes = np.array([32, 48, 80], np.uint64)
@@ -700,20 +747,6 @@ def test_large_numbers():
     assert "up to rounding" in repr(best)
 
 
-def test_programs_have_the_names_of_their_profiles():
-    programs = [px.Profile([16, 40], [1, 2], name="one"), px.Profile([24], [1], name="two")]
-    result = px.cross_validate(programs, 2, draws=0, progress=False)
-    assert [row.program for row in result.rows] == ["one", "two"]
-    assert math.isnan(result.low_percent)
-
-
-def test_cancelling_a_cross_validation():
-    control = px.Control()
-    control.cancel()
-    with pytest.raises(px.SweepCancelled):
-        px.cross_validate([{16: 1}, {32: 1}], control=control, progress=False)
-
-
 def test_interrupting_a_long_search():
     """Ctrl-C ends a search that would take minutes."""
     profile = {size: 1 + size % 5 for size in range(1, 300_000, 3)}
@@ -722,33 +755,6 @@ def test_interrupting_a_long_search():
     with pytest.raises(KeyboardInterrupt):
         px.fit(profile, 200, method="greedy", align_bytes=1)
     timer.join()
-
-
-def test_cross_validation_is_seeded():
-    programs = [{16 * s: s for s in range(i, 20 + i)} for i in range(1, 6)]
-    first, again, other = (
-        px.cross_validate(programs, 5, draws=20, seed=seed, progress=False) for seed in (3, 3, 4)
-    )
-    assert first.rows == again.rows != other.rows
-    for row, program in zip(first.rows, programs, strict=True):
-        others = [p for p in programs if p is not program]
-        largest = int(first.pooled.classes[-1])
-        table = px.fit(others, 5, weights="bytes", largest_bytes=largest)
-        # Weights of those that are left are scaled alike, so the table is the same.
-        assert row.held_out_percent == pytest.approx(table.evaluate(program).percent)
-        assert 0 < row.draws < 20
-    drawn = np.random.default_rng(3).integers(0, 5, (20, 5))
-    assert [row.draws for row in first.rows] == [int((drawn != i).all(1).sum()) for i in range(5)]
-    assert first.rows[0].program == "program 1"
-    assert "<table>" in first._repr_html_()
-    assert len(first.to_pandas()) == 5
-    for bad in ([{16: 1}], {16: 1}):
-        with pytest.raises(ValueError, match="at least two"):
-            px.cross_validate(bad)
-    with pytest.raises(ValueError, match="names"):
-        px.cross_validate(programs, names=["one"])
-    with pytest.raises(ValueError, match="confidence"):
-        px.cross_validate(programs, confidence=1)
 
 
 def test_the_document_names_what_there_is(repository):

@@ -17,23 +17,60 @@ static uint64_t round_up(uint64_t x, uint64_t step)
     return (x + step - 1) & ~(step - 1);
 }
 
+/* The smallest multiple of alignment and step of at least `need`; *unit is what it is one of. */
+static uint64_t next_step(const ax_sizefit_params *params, uint64_t need, uint64_t *unit)
+{
+    *unit = params->align_bytes;
+    uint64_t size = round_up(need, *unit);
+    for (uint32_t i = 0; i < params->steps; i++) {
+        *unit = params->step[i] > params->align_bytes ? params->step[i] : params->align_bytes;
+        /* Steps do not fall, so what is rounded beyond the end is no more than the next one's. */
+        size = round_up(size, *unit);
+        if (size <= params->step_end[i]) {
+            break;
+        }
+    }
+    return size;
+}
+
 uint64_t ax_sizefit_round(const ax_sizefit_params *params, uint64_t need)
 {
     const uint64_t header = params->header_bytes;
-    const uint64_t align = params->align_bytes;
+    const uint64_t odd = params->odd_bits ? UINT64_C(1) << params->odd_bits : 0;
     need = need > header ? need : header + 1;
-    uint64_t size = round_up(need, align);
-    if (params->bits == 0) {
-        return size;
+    /* Each turn goes up to the next class that one of the constraints allows. */
+    for (;;) {
+        uint64_t unit;
+        const uint64_t size = next_step(params, need, &unit);
+        if (params->bits) {
+            const uint64_t above = size - header;
+            const uint32_t length = bit_length(above);
+            if (header & (unit - 1)) {
+                /* All differences share their lowest bit, so a larger one has as many bits at
+                 * least. */
+                if (length - (uint32_t)__builtin_ctzll(above) > params->bits) {
+                    return 0;
+                }
+            } else if (length > params->bits) {
+                const uint64_t coarse = UINT64_C(1) << (length - params->bits);
+                need = header + round_up(above, coarse);
+                if (need > size) {
+                    continue;
+                }
+                /* From here on all are multiples of `coarse` above the header. */
+                if (odd && coarse >= odd && (header & (odd - 1)) == 0) {
+                    return 0;
+                }
+            }
+        }
+        if (odd == 0 || size & (odd - 1)) {
+            return size;
+        }
+        if (unit >= odd) {
+            return 0; /* and so are all larger ones, since units do not fall */
+        }
+        need = size + 1;
     }
-    const uint64_t above = size - header;
-    const uint32_t length = bit_length(above);
-    if (header & (align - 1)) {
-        /* All differences share their lowest bit, so a larger one has as many bits at least. */
-        return length - (uint32_t)__builtin_ctzll(above) <= params->bits ? size : 0;
-    }
-    const uint64_t step = length > params->bits ? UINT64_C(1) << (length - params->bits) : 1;
-    return header + round_up(above, step);
 }
 
 static uint64_t least_objects(const ax_sizefit_params *params, uint64_t class_bytes)
@@ -178,6 +215,20 @@ int ax_sizefit_check_params(const ax_sizefit_params *p, ax_detail *detail)
     }
     if (p->bits > 64) {
         return ax_fail(detail, AX_ERR_RANGE, "bits", p->bits, 0, 64, 0);
+    }
+    if (p->steps > AX_SIZEFIT_STEPS || p->odd_bits > 63) {
+        return ax_fail(detail, AX_ERR_RANGE, "steps", p->steps, 0, AX_SIZEFIT_STEPS, 0);
+    }
+    for (uint32_t i = 0; i < p->steps; i++) {
+        const uint64_t step = p->step[i];
+        const int last = i + 1 == p->steps;
+        if (step == 0 || step > most || (step & (step - 1)) || (i && step < p->step[i - 1]) ||
+            (p->bits && p->header_bytes % step)) {
+            return ax_fail(detail, AX_ERR_RANGE, "step", step, 1, most, i);
+        }
+        if (last ? p->step_end[i] != UINT64_MAX : i && p->step_end[i] <= p->step_end[i - 1]) {
+            return ax_fail(detail, AX_ERR_RANGE, "end of a step", p->step_end[i], 1, UINT64_MAX, i);
+        }
     }
     if (p->span_page_bytes && (p->tail_den == 0 || p->span_max_pages == 0 ||
                                p->span_max_pages > 65536 || p->span_page_bytes > most / 65536)) {

@@ -9,13 +9,14 @@
  *     candidates 0        1    2        3             4         5 = m
  *                         '---- w(2,5): sizes in (b2, b5] served by class 5 ----'
  *
- * Of all classes that the constraints allow (multiples of the alignment, at most `bits` significant
- * bits above the header) only those can be of use to which some size is rounded up, and those that
- * must be there: the forced ones and the largest. Between two candidates no size distinguishes one
- * class from another, and the lower is cheaper. They are the m candidates, indices 1 to m; index 0
- * stands for "no class". A choice of classes is a path from 0 to m over chosen candidates, and with
- * prefix sums of counts and bytes the cost w(i, j) of an edge takes constant time, cap included:
- * requests of at most `e(bj) - cap` bytes cost the cap each, the others are linear.
+ * Of all classes that the constraints allow (multiples of the alignment and of the step at their
+ * size, at most `bits` significant bits above the header, a low lowest set bit) only those can be
+ * of use to which some size is rounded up, and those that must be there: the forced ones and the
+ * largest. Between two candidates no size distinguishes one class from another, and the lower is
+ * cheaper. They are the m candidates, indices 1 to m; index 0 stands for "no class". A choice of
+ * classes is a path from 0 to m over chosen candidates, and with prefix sums of counts and bytes
+ * the cost w(i, j) of an edge takes constant time, cap included: requests of at most `e(bj) - cap`
+ * bytes cost the cap each, the others are linear.
  *
  * If e does not fall from a candidate to the next, w is Monge: for a <= b <= c <= d,
  * w(a,c) + w(b,d) <= w(a,d) + w(b,c), since the difference is a sum over the sizes in (a,b] of
@@ -44,6 +45,7 @@
 #include "grow.h"
 
 #define AX_SIZEFIT_MOST_BYTES (UINT64_C(1) << 52) /* of a class: exact as a double */
+#define AX_SIZEFIT_STEPS 4
 
 typedef struct ax_sizefit_params {
     uint64_t align_bytes;   /* classes are multiples of it; a power of two */
@@ -51,6 +53,12 @@ typedef struct ax_sizefit_params {
     uint64_t largest_bytes; /* the largest class; 0: the smallest that holds every size */
     uint64_t cap_bytes;     /* a request wastes at most so much; 0: no limit */
     uint32_t bits;          /* most significant bits of (class - header); 0: any */
+    uint32_t steps;         /* used of those below; 0: the alignment alone */
+    uint32_t odd_bits;      /* no class is a multiple of 2^odd_bits; 0: any may be */
+    /* classes up to step_end[i] and above the one before are multiples of step[i], powers of two
+     * that do not fall; the last has no end. With bits the header is a multiple of them all, since
+     * else no class would have few bits. */
+    uint64_t step[AX_SIZEFIT_STEPS], step_end[AX_SIZEFIT_STEPS];
     /* the tail rule: a class is cut from the fewest pages whose tail is at most the fraction
      * tail_num / tail_den and which hold as many objects as are asked for; of at most
      * span_max_pages pages. Where none will do: those whose objects are the cheapest, or, with

@@ -9,11 +9,28 @@
 #include "../core/sizefit.h"
 
 #define FIELD(name) AXPY_FIELD(ax_sizefit_params, #name, name)
+#define STEP(i)                                         \
+    AXPY_FIELD(ax_sizefit_params, "step_" #i, step[i]), \
+        AXPY_FIELD(ax_sizefit_params, "step_end_" #i, step_end[i])
 
 static const axpy_field fit_fields[] = {
-    FIELD(align_bytes), FIELD(header_bytes),   FIELD(largest_bytes),   FIELD(cap_bytes),
-    FIELD(bits),        FIELD(span_max_pages), FIELD(span_page_bytes), FIELD(tail_num),
-    FIELD(tail_den),    FIELD(span_largest),   FIELD(span_move_bytes),
+    FIELD(align_bytes),
+    FIELD(header_bytes),
+    FIELD(largest_bytes),
+    FIELD(cap_bytes),
+    FIELD(bits),
+    FIELD(span_max_pages),
+    FIELD(span_page_bytes),
+    FIELD(tail_num),
+    FIELD(tail_den),
+    FIELD(span_largest),
+    FIELD(span_move_bytes),
+    FIELD(steps),
+    FIELD(odd_bits),
+    STEP(0),
+    STEP(1),
+    STEP(2),
+    STEP(3),
 };
 
 /* In the order of enum ax_sizefit_method. */
@@ -414,6 +431,26 @@ static PyObject *size_span(PyObject *module, PyObject *args)
     return Py_BuildValue("(dK)", effective, (unsigned long long)pages);
 }
 
+/* size_round(params, need) */
+static PyObject *size_round(PyObject *module, PyObject *args)
+{
+    PyObject *dict;
+    PyObject *number;
+    ax_sizefit_params params;
+    uint64_t need;
+    ax_detail detail = {0};
+    if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &dict, &number) ||
+        read_params(dict, &params) < 0 ||
+        axpy_get_number(number, "need", 0, AX_SIZEFIT_MOST_BYTES, &need) < 0) {
+        return NULL;
+    }
+    const int status = ax_sizefit_check_params(&params, &detail);
+    if (status != AX_OK) {
+        return axpy_raise(axpy_state_of_module(module), status, &detail);
+    }
+    return PyLong_FromUnsignedLongLong(ax_sizefit_round(&params, need));
+}
+
 static PyMethodDef fit_methods[] = {
     {"start", (PyCFunction)(void (*)(void))fit_start, METH_VARARGS | METH_KEYWORDS,
      "start($self, method, classes, curve=False)\n--\n\nBegin a search; of a curve only values."},
@@ -448,6 +485,8 @@ static PyMethodDef functions[] = {
     {"size_waste", size_waste, METH_VARARGS,
      "size_waste($module, sizes, counts, params, classes, /)\n--\n\nWhat each class of a table "
      "costs, and what is too large for it."},
+    {"size_round", size_round, METH_VARARGS,
+     "size_round($module, params, need, /)\n--\n\nThe smallest class that holds so much; 0: none."},
     {"size_span", size_span, METH_VARARGS,
      "size_span($module, params, class_bytes, /)\n--\n\nWhat an object costs under a tail rule, "
      "and the pages of its span."},

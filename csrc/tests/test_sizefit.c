@@ -234,6 +234,47 @@ static void test_rounding(void)
     }
 }
 
+/* Steps by size and a limit to the lowest set bit, against all multiples of one in order. */
+static void test_rounding_in_steps(void)
+{
+    static const ax_sizefit_params shapes[] = {
+        {.steps = 1, .step = {8}, .step_end = {UINT64_MAX}},
+        {.steps = 2, .step = {2, 32}, .step_end = {64, UINT64_MAX}},
+        {.steps = 3, .step = {1, 4, 16}, .step_end = {10, 101, UINT64_MAX}},
+        {.steps = 0},
+    };
+    unsigned wrong = 0;
+    for (unsigned at = 0; at < 4 * 3 * 4 * 6 * 5; at++) {
+        ax_sizefit_params p = shapes[at % 4];
+        p.align_bytes = UINT64_C(1) << (at / 4 % 3);
+        p.bits = at / 12 % 4;
+        p.odd_bits = at / 48 % 6;
+        p.header_bytes = (const uint64_t[]){0, 5, 16, 24, 32}[at / 288];
+        if (ax_sizefit_check_params(&p, NULL) != AX_OK) {
+            wrong += p.bits == 0 || p.steps == 0;
+            continue;
+        }
+        for (uint64_t need = 0; need < 300; need++) {
+            uint64_t size = need > p.header_bytes ? need : p.header_bytes + 1;
+            for (; size < 4096; size++) {
+                const uint64_t above = size - p.header_bytes;
+                const uint64_t odd = above >> __builtin_ctzll(above);
+                uint32_t i = 0;
+                while (i < p.steps && size > p.step_end[i]) {
+                    i++;
+                }
+                if (size % p.align_bytes == 0 && (p.steps == 0 || size % p.step[i] == 0) &&
+                    (p.bits == 0 || odd >> p.bits == 0) &&
+                    (p.odd_bits == 0 || size % (UINT64_C(1) << p.odd_bits) != 0)) {
+                    break;
+                }
+            }
+            wrong += ax_sizefit_round(&p, need) != (size < 4096 ? size : 0);
+        }
+    }
+    CHECK(wrong == 0);
+}
+
 static void test_spans(void)
 {
     ax_sizefit_params params = plain();
@@ -349,6 +390,23 @@ static void test_refusals(void)
     params.align_bytes = 12;
     REFUSED(sizes, counts, 3, NULL, 0);
     params = plain();
+    params.steps = AX_SIZEFIT_STEPS + 1;
+    REFUSED(sizes, counts, 3, NULL, 0);
+    params.steps = 1;
+    REFUSED(sizes, counts, 3, NULL, 0);
+    params.step[0] = 16;
+    REFUSED(sizes, counts, 3, NULL, 0);
+    params.step_end[0] = UINT64_MAX;
+    params.header_bytes = 8;
+    params.bits = 9;
+    REFUSED(sizes, counts, 3, NULL, 0);
+    params.bits = 0;
+    params.step[0] = 24;
+    REFUSED(sizes, counts, 3, NULL, 0);
+    params = plain();
+    params.odd_bits = 64;
+    REFUSED(sizes, counts, 3, NULL, 0);
+    params = plain();
     CHECK(ax_sizefit_begin(&fit, sizes, counts, 3, &params, sizes, 2, &books, NULL) == AX_OK);
     CHECK(ax_sizefit_start(&fit, AX_SIZEFIT_AUTO, 2, 0, &detail) == AX_ERR_RANGE);
     CHECK(detail.low == 3);
@@ -406,6 +464,7 @@ static void test_every_allocation_can_fail(void)
 int main(void)
 {
     test_rounding();
+    test_rounding_in_steps();
     test_spans();
     test_evaluation();
     test_golden();

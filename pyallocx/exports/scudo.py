@@ -225,7 +225,8 @@ def _lsb(classes: Sequence[int], wanted: Any) -> bool:
         raise ValueError(
             "scudo: compressed LSB: the lowest set bits of all classes must lie within 3 of each "
             f"other, the least is bit {least}, but {_hex(far)} "
-            f"{'has' if len(far) == 1 else 'have'} none below bit {least + 4}"
+            f"{'has' if len(far) == 1 else 'have'} none below bit {least + 4}; "
+            "px.fit(..., lsb_span=3) makes classes without such"
         )
     return packed
 

@@ -29,6 +29,10 @@ _TAIL = 8  # a span leaves at most an eighth of its bytes over
 _STEP = 8  # of the lookup up to 1024 bytes
 _WIDE_STEP = 128  # and above
 _SPLIT = 1024
+_HOW = {
+    "tcmalloc": "align_bytes=8, grid=[(1024, 8), (None, 128)]",
+    "go": "align_bytes=8, grid=[(32, 8), (1024, 16), (None, 128)]",
+}
 _BITMAP = 64  # objects that a span of google/tcmalloc keeps in a bitmap
 _MOST_PAGES = 63
 _GO_PAGE = 8192
@@ -72,8 +76,7 @@ def _grid(target: str, classes: Sequence[int]) -> None:
             where = "up to 1024 bytes are" if size <= _SPLIT else "above 1024 bytes are"
             raise ValueError(
                 f"{target}: alignment: classes {where} multiples of {step}, class {i + 1} is "
-                f"{size}; px.fit(..., align_bytes={_STEP if target == 'tcmalloc' else 16}, bits=4) "
-                "makes none between"
+                f"{size}; px.fit(..., {_HOW[target]}) makes none between"
             )
 
 
@@ -215,7 +218,7 @@ def write_go(subject: Subject, name: str | None, **options: Any) -> str:
         if size >= 32 and size % 16:
             raise ValueError(
                 f"go: alignment: classes from 32 bytes on are multiples of 16, class {i + 1} is "
-                f"{size}; px.fit(..., align_bytes=16, bits=4) makes such"
+                f"{size}; px.fit(..., {_HOW['go']}) makes such"
             )
     _grid("go", classes)
     package = identifier(name, "runtime")

@@ -15,6 +15,7 @@ def waste_percent(
     sizes: npt.ArrayLike,
     counts: npt.ArrayLike,
     largest: int = 65536,
+    cap_bytes: float | None = None,
 ) -> float:
     """Return how many bytes a table wastes, in percent of the bytes asked for.
 
@@ -31,6 +32,9 @@ def waste_percent(
         A profile: request sizes in bytes, and how often each was asked for.
     largest
         Bytes; requests above are left out, as are those above the largest class.
+    cap_bytes
+        A request wastes no more than this; None: no limit. (`pyallocx.fit` and `pyallocx.wastage`
+        cap by default, at two pages.)
 
     Returns
     -------
@@ -49,4 +53,5 @@ def waste_percent(
     asked, weights = asked[kept], weights[kept]
     given = usable[np.searchsorted(usable, asked)]
     total = float(weights @ asked)
-    return 100 * float(weights @ (given - asked)) / total if total else 0.0
+    wasted = given - asked if cap_bytes is None else np.minimum(given - asked, cap_bytes)
+    return 100 * float(weights @ wasted) / total if total else 0.0

@@ -20,11 +20,26 @@ def significant_bits(number: int) -> int:
     return len(bin(number)[2:].rstrip("0")) if number else 0
 
 
-def grid(largest: int, *, align: int = 16, header: int = 0, bits: int | None = None) -> list[int]:
+def grid(
+    largest: int,
+    *,
+    align: int = 16,
+    header: int = 0,
+    bits: int | None = None,
+    steps: Sequence[tuple[int | None, int]] = (),
+    lowest: range | None = None,
+) -> list[int]:
     """Return all classes up to `largest` that the constraints allow."""
-    multiples = range(align, largest + 1, align)
-    above = (size for size in multiples if size > header)
-    return [size for size in above if bits is None or significant_bits(size - header) <= bits]
+
+    def allowed(size: int) -> bool:
+        step = next((step for end, step in steps if end is None or size <= end), 1)
+        return (
+            size % step == 0
+            and (bits is None or significant_bits(size - header) <= bits)
+            and (lowest is None or len(bin(size)) - len(bin(size).rstrip("0")) in lowest)
+        )
+
+    return [size for size in range(align, largest + 1, align) if size > header and allowed(size)]
 
 
 def span(
