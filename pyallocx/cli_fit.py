@@ -266,10 +266,14 @@ def _fit(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
 
 
 def _check(targets: Mapping[str, str | None], options: argparse.Namespace) -> None:
+    printed = "what --json prints" if options.json else None
+    if printed is None and getattr(options, "export", None) is not None and options.output is None:
+        printed = "the export"
     check_targets(
-        {flag: path for flag, path in targets.items() if path is not None},
+        targets,
         [spec for spec in options.profiles if not spec.startswith("shipped:")],
         "profile",
+        printed=printed,
     )
     if options.plot is not None:
         check_picture(options.plot)
@@ -594,7 +598,10 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
                 f"--preset: no preset {unknown[0]!r}; there are {', '.join(preset_names())}"
             )
     limit = 65536 if options.limit is None else _whole("--limit", options.limit)
-    _check({"--csv": options.csv, "--plot": options.plot}, options)
+    targets = {"--csv": options.csv, "--plot": options.plot}
+    _check(targets, options)
+    if options.classes is not None:
+        check_targets(targets, [options.classes], "table")
     tables = {}
     if options.classes is not None:
         try:
