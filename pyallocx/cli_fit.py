@@ -20,7 +20,7 @@ from pyallocx._cli_base import (
     check_targets,
 )
 from pyallocx._core import CorruptionError, TraceError
-from pyallocx.units import format_bytes, format_count, parse_bytes, printable
+from pyallocx.units import counted, format_bytes, format_percent, parse_bytes, printable
 
 if TYPE_CHECKING:
     from pyallocx.crossfit import CrossValidation
@@ -463,9 +463,9 @@ def _lines(
 ) -> list[str]:
     """Say what was found, and why nothing is better."""
     table = best.table
-    requests = (
-        f"{format_count(round(table.requests))} requests of {format_bytes(table.requested_bytes)}"
-    )
+    # Counts that were scaled are nothing that anybody counted.
+    noun = "request" if len(programs) == 1 or weights == "count" else "weighted request"
+    requests = f"{counted(round(table.requests), noun)} of {format_bytes(table.requested_bytes)}"
     if len(programs) == 1:
         lines = [f"fitted to: {printable(programs[0].name)}, {requests}"]
     else:
@@ -476,8 +476,8 @@ def _lines(
         ]
     k = len(best.classes)
     lines.append(_wrapped(f"classes ({k}): ", " ".join(map(str, best.classes.tolist()))))
-    percent = "" if math.isnan(table.percent) else f", {table.percent:.2f}% of what is asked for"
-    lines.append(f"wastage: {format_bytes(best.wastage_bytes)}{percent}")
+    percent = f"{format_percent(table.percent)} of what is asked for"
+    lines.append(f"wastage: {format_bytes(best.wastage_bytes)}, {percent}")
     words = {
         "alignment_bytes": "alignment",
         "rest_bytes": "up to the class",
@@ -487,12 +487,16 @@ def _lines(
     parts = [f"{words[name]} {format_bytes(value)}" for name, value in best.parts.items() if value]
     if parts:
         lines.append(f"  {', '.join(parts)}")
-    lines.append(f"  no table under these constraints is below {format_bytes(best.floor_bytes)}")
+    lines.append(
+        "  with any number of classes under these constraints: at least "
+        f"{format_bytes(best.floor_bytes)}"
+    )
     lines.append(f"proof: {_proof(best)}")
     if best.excluded_count:
         lines.append(
-            f"left out: {format_count(round(best.excluded_count))} requests of "
-            f"{format_bytes(best.excluded_bytes)} above {best.classes[-1]} have no class, cost 0"
+            f"left out: {counted(round(best.excluded_count), noun)} of "
+            f"{format_bytes(best.excluded_bytes)} above {best.classes[-1]} "
+            f"{'has no class, costs 0' if best.excluded_count == 1 else 'have no class, cost 0'}"
         )
     addition = best.best_addition()
     if addition is not None:
@@ -532,7 +536,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _proof(best: Fit) -> str:
-    slack = 0 if best.exact else 1e-9 * abs(best.wastage_bytes)
+    slack = 0 if best.exact else 1e-9 * abs(best.wastage_bytes) + best.noise_bytes
     if best.gap <= slack:
         text = "no table of so many classes wastes less: the lower bound is the same"
         text += "" if best.exact else " up to rounding"
@@ -543,14 +547,16 @@ def _proof(best: Fit) -> str:
         )
     text += f" ({best.method}, {_seconds(best.seconds)})"
     if best.spare > 0:
-        text += f"; {best.spare} more classes would save nothing"
+        text += (
+            f"; {best.spare} more {'class' if best.spare == 1 else 'classes'} would save nothing"
+        )
     return text
 
 
 def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:
     if not others:
         return ["presets: none has a class for all of these requests"]
-    ahead = sum(one.wastage_bytes < best.wastage_bytes for one in others)
+    ahead = sum(one.wastage_bytes < best.wastage_bytes - best.noise_bytes for one in others)
     lines = [
         f"presets on the same requests, by the same measure: {ahead} of {len(others)} waste less"
     ]
@@ -561,7 +567,8 @@ def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:
     for (wasted, classes), names in list(seen.items())[:5]:
         share = next(one.percent for one in others if one.name == names[0])
         lines.append(
-            f"  {names[0]:24} {classes:5} classes {format_bytes(wasted):>10} {share:7.2f}%"
+            f"  {names[0]:24} {classes:5} {'class' if classes == 1 else 'classes':7} "
+            f"{format_bytes(wasted):>10} {format_percent(share):>8}"
             + (f"  also {', '.join(names[1:])}" if len(names) > 1 else "")
         )
     if len(seen) > 5:

@@ -16,7 +16,7 @@ from pyallocx._progress import progress_bar
 from pyallocx._sizes import integer, real
 from pyallocx.fit import Fit, fit, frame
 from pyallocx.sweep import Control
-from pyallocx.units import format_count
+from pyallocx.units import counted, format_percent
 
 __all__ = ["CrossValidation", "ProgramRow", "cross_validate"]
 
@@ -97,9 +97,14 @@ class CrossValidation:
         for row in (*self.rows, last):
             yield (
                 row.program,
-                f"{row.own_percent:.2f}",
-                f"{row.in_sample_percent:.2f}",
-                f"{row.held_out_percent:.2f}",
+                *(
+                    format_percent(value).rstrip("%")
+                    for value in (
+                        row.own_percent,
+                        row.in_sample_percent,
+                        row.held_out_percent,
+                    )
+                ),
                 "-"
                 if math.isnan(row.low_percent)
                 else f"{row.low_percent:.2f} to {row.high_percent:.2f}",
@@ -121,7 +126,8 @@ class CrossValidation:
             lines.append("  ".join(texts).rstrip())
         excluded = math.fsum(row.excluded_count for row in self.rows)
         if excluded:
-            lines.append(f"{format_count(excluded)} requests are larger and have no class")
+            are = "is larger and has" if excluded == 1 else "are larger and have"
+            lines.append(f"{counted(excluded, 'request')} {are} no class")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -23,12 +23,16 @@ from pyallocx._sizes import integer
 from pyallocx._systems import drive
 from pyallocx.sizemap import SizeMap
 from pyallocx.table import SweepResult
-from pyallocx.units import format_bytes, format_count
+from pyallocx.units import counted, format_bytes, format_count, format_percent
 
 __all__ = ["METHODS", "Addition", "ClassCost", "Fit", "TailRule", "Wastage", "fit", "wastage"]
 
 #: Names of the solvers, in the order of the core's table.
 METHODS: tuple[str, ...] = _core.FIT_METHODS
+
+# Sums in the search are of up to requests * largest class * (1 + forced classes); where they are
+# not exact, this part of it is rounding.
+_NOISE = 2.0**-50
 
 
 class ClassCost(NamedTuple):
@@ -96,7 +100,9 @@ class Wastage:
             name: _number(math.fsum(getattr(row, name) for row in self.rows))
             for name in ("alignment_bytes", "rest_bytes", "tail_bytes", "capped_bytes")
         }
-        totals["capped_bytes"] = -totals["capped_bytes"]
+        # What is capped is a part of the others; sums of fractions can come out a last digit above.
+        most = totals["alignment_bytes"] + totals["rest_bytes"] + totals["tail_bytes"]
+        totals["capped_bytes"] = -min(totals["capped_bytes"], most)
         return totals
 
     @property
@@ -161,7 +167,8 @@ class Fit:
         Whether the quadrangle condition holds, on which all solvers but the quadratic rest. A tail
         rule can break it.
     exact : bool
-        Whether all sums were exact integers. Otherwise bound and gap include rounding.
+        Whether all sums were exact integers. Otherwise bound and gap include rounding, and what is
+        at most ``2**-50 * requests * largest class`` (`noise_bytes`) counts as 0.
     spare : int
         How many of the classes asked for there are not, because nothing is left for them to save.
     seconds : float
@@ -189,6 +196,25 @@ class Fit:
     def gap(self) -> float:
         """`wastage_bytes` - `lower_bound_bytes`: 0 is a proof of optimality."""
         return self.wastage_bytes - self.lower_bound_bytes
+
+    @property
+    def noise_bytes(self) -> float:
+        """By how much a wastage can be off because sums were rounded; 0 where they were exact."""
+        return 0 if self.exact else _noise(self.table, self._wanted)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same answer to the same question; the time it took is no part."""
+        if not isinstance(other, Fit):
+            return NotImplemented
+        return self._answer() == other._answer()
+
+    def __hash__(self) -> int:
+        return hash(self._answer())
+
+    def _answer(self) -> tuple[Any, ...]:
+        arrays = (self.classes, *self._profile)
+        alone = (self.method, self.wastage_bytes, self.lower_bound_bytes, self.spare)
+        return (*(array.tobytes() for array in arrays), self._wanted, *alone)
 
     @property
     def table(self) -> Wastage:
@@ -268,7 +294,8 @@ class Fit:
         method = "quadratic" if self.method == "quadratic" else "divide"
         core.start(METHODS.index(method), up_to, curve=True)
         drive(core, 1, None)
-        values = [_number(value, self.exact) for value in core.curve()]
+        noise = self.noise_bytes
+        values = [_settled(value, self.exact, noise) for value in core.curve()]
         ks = [k for k, value in enumerate(values, 1) if value != math.inf]
         wasted = [values[k - 1] for k in ks]
         saved = [None, *(a - b for a, b in pairwise(wasted))]
@@ -318,6 +345,9 @@ class Fit:
         # then be added to what is rounded already.
         align = 1 if wanted.header_bytes % wanted.align_bytes else wanted.align_bytes
         given = {"header_bytes": wanted.header_bytes, "align_bytes": align}
+        if kind == "table":
+            # Steps and significant bits were counted above the header.
+            given["delta_bytes"] = wanted.header_bytes
         return SizeMap(self.classes.tolist(), kind=kind, **(given | parameters))
 
     def export(self, format: str, *, name: str | None = None, **options: Any) -> str:
@@ -338,7 +368,7 @@ class Fit:
         """
         again = _solve(self._profile, self._wanted, "quadratic", time.perf_counter())
         cost = self.table.wastage_bytes
-        slack = 0 if self.exact else 1e-9 * (1 + abs(cost))
+        slack = 0 if self.exact else 1e-9 * (1 + abs(cost)) + self.noise_bytes
         if abs(cost - self.wastage_bytes) > slack:
             raise _core.CorruptionError(f"the table wastes {cost}, not {self.wastage_bytes} bytes")
         best = again.wastage_bytes
@@ -467,13 +497,21 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
     exact = bool(result["exact"])
     found = np.array(result["classes"], dtype=np.uint64)
     found.flags.writeable = False
+    # Differences of rounded sums can be off, and even below 0, where what the table costs class by
+    # class is a sum of numbers that are not: that is what counts, and bounds the bound.
+    cost = _evaluate(found.tolist(), profile, wanted)
+    noise = 0 if exact else _noise(cost, wanted)
+    wasted, bound = result["wastage_bytes"], result["lower_bound_bytes"]
+    if not exact:
+        wasted = cost.wastage_bytes
+        bound = min(_settled(bound, exact, noise), wasted)
     addition = None
-    if result["addition_saves"] > 0:
+    if result["addition_saves"] > noise:
         addition = Addition(result["addition"], _number(result["addition_saves"], exact))
     return Fit(
         classes=found,
-        wastage_bytes=_number(result["wastage_bytes"], exact),
-        lower_bound_bytes=_number(result["lower_bound_bytes"], exact),
+        wastage_bytes=_number(wasted, exact),
+        lower_bound_bytes=_number(bound, exact),
         constraints=wanted.as_dict(),
         method=METHODS[result["method"]],
         monge=bool(result["monge"]),
@@ -587,6 +625,15 @@ def _evaluate(classes: Sequence[int], profile: Histogram, wanted: Constraints) -
     )
 
 
+def _noise(cost: Wastage, wanted: Constraints) -> float:
+    return _NOISE * cost.requests * wanted.largest_bytes * (1 + len(wanted.forced))
+
+
+def _settled(value: float, exact: bool, noise: float) -> float:
+    """Return a wastage as `_number` has it, and 0 for what is none but for rounding."""
+    return 0 if value <= noise and not exact else _number(value, exact)
+
+
 def _number(value: float, exact: bool = True) -> float:
     """Return a whole number as an int; sums that were rounded stay floats."""
     return int(value) if exact and value.is_integer() and abs(value) < 2**53 else value
@@ -597,18 +644,22 @@ def _number(value: float, exact: bool = True) -> float:
 
 def _headline(cost: Wastage) -> str:
     k = len(cost.rows)
-    table = f"{k} {'class' if k == 1 else 'classes'} to {format_bytes(cost.rows[-1].class_bytes)}"
-    text = f"{table}: {format_bytes(cost.wastage_bytes)} wasted, {cost.percent:.2f}% of requested"
+    table = f"{counted(k, 'class')} to {format_bytes(cost.rows[-1].class_bytes)}"
+    text = (
+        f"{table}: {format_bytes(cost.wastage_bytes)} wasted, {format_percent(cost.percent)} of "
+        "requested"
+    )
     if cost.excluded_count:
+        are = "is larger and has" if cost.excluded_count == 1 else "are larger and have"
         text += (
-            f"; {format_count(cost.excluded_count)} requests of "
-            f"{format_bytes(cost.excluded_bytes)} are larger and have no class"
+            f"; {counted(cost.excluded_count, 'request')} of {format_bytes(cost.excluded_bytes)} "
+            f"{are} no class"
         )
     return text
 
 
 def _proof(result: Fit) -> str:
-    slack = 0 if result.exact else 1e-9 * abs(result.wastage_bytes)
+    slack = 0 if result.exact else 1e-9 * abs(result.wastage_bytes) + result.noise_bytes
     if result.gap <= slack:
         text = "proved optimal" if result.exact else "optimal up to rounding"
     else:
@@ -617,7 +668,7 @@ def _proof(result: Fit) -> str:
     text += "" if result.monge else ", since the tail rule breaks the quadrangle condition"
     text += ")"
     if result.spare > 0:
-        text += f"; {result.spare} classes more would save nothing"
+        text += f"; {counted(result.spare, 'class')} more would save nothing"
     return text
 
 

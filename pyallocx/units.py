@@ -128,6 +128,29 @@ def format_count(value: float, infinity: str = "inf") -> str:
     return f"{value:,}"
 
 
+def counted(value: float, noun: str) -> str:
+    """Write a count with what is counted, in the plural unless it is one.
+
+    Examples
+    --------
+    >>> counted(1, "class"), counted(0, "class"), counted(2000, "request")
+    ('1 class', '0 classes', '2,000 requests')
+    """
+    ending = "" if value == 1 else "es" if noun.endswith("s") else "s"
+    return f"{format_count(value)} {noun}{ending}"
+
+
+def format_percent(value: float) -> str:
+    """Write a percentage; ``-`` for NaN, which is one of nothing.
+
+    Examples
+    --------
+    >>> format_percent(8.8312), format_percent(math.nan)
+    ('8.83%', '-')
+    """
+    return "-" if math.isnan(value) else f"{value:.2f}%"
+
+
 def column_unit(column: str) -> str:
     """Return ``"bytes"``, ``"ns"`` or ``""``: the unit that the name of a column states.
 

@@ -42,7 +42,7 @@ def test_a_person_reads_the_table_the_proof_and_what_was_left_out(files, capsys)
     assert lines[0].startswith("fitted to: one, 385 requests of ")
     assert f"classes (4): {' '.join(map(str, best.classes.tolist()))}" in lines
     assert "proof: no table of so many classes wastes less" in out
-    assert "left out: 1 requests of 68.4 KiB above 65536 have no class, cost 0" in out
+    assert "left out: 1 request of 68.4 KiB above 65536 has no class, costs 0" in out
     assert "one class more: " in out
     assert "one class less: without " in out
     assert "presets on the same requests, by the same measure: " in out

@@ -45,7 +45,7 @@ def subject_of(thing: Any) -> Subject:
         raise TypeError(f"a SizeMap or a Fit is exported, not {type(thing).__name__}")
     made: SizeMap = thing.to_map(kind="search")
     about = [f"fitted: {_shape(thing.classes)}, wastage {thing.wastage_bytes:.0f} bytes"]
-    slack = 0 if thing.exact else 1e-9 * abs(thing.wastage_bytes)
+    slack = 0 if thing.exact else 1e-9 * abs(thing.wastage_bytes) + thing.noise_bytes
     if thing.gap <= slack:
         about.append("no table of so many classes under these constraints wastes less")
     words = [
