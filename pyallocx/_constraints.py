@@ -214,7 +214,11 @@ def constraints_of(
         raise TypeError(f"tail_rule is a TailRule or 'gperftools', not {tail_rule!r}")
 
     steps = _prefix_of(prefix, align, b)
-    must = {integer("forced", size, 1, MAX_BYTES) for size in forced}
+    try:
+        members = list(forced)
+    except TypeError:
+        raise TypeError(f"forced must be a sequence of integers, got {forced!r}") from None
+    must = {integer("forced", size, 1, MAX_BYTES) for size in members}
     for size in sorted(must):
         _on_grid("a forced class", size, header, align, b)
     linear = {header + align * (i + 1) for i in range(steps)}

@@ -311,14 +311,17 @@ def _report(
         )
     held_out = None
     if options.cross_validate:
-        held_out = cross_validate(
-            programs,
-            classes,
-            weights=weights,
-            names=[program.name for program in programs],
-            progress=False if options.no_progress else None,
-            **wanted,
-        )
+        try:
+            held_out = cross_validate(
+                programs,
+                classes,
+                weights=weights,
+                names=[program.name for program in programs],
+                progress=False if options.no_progress else None,
+                **wanted,
+            )
+        except ValueError as exc:
+            problems.append(f"--cross-validate: {_unserved(programs, best) or exc}")
     _write(options, best, others, exported, written, problems)
     if options.json:
         document = _document(programs, weights, best, others, greedy, held_out)
@@ -329,9 +332,9 @@ def _report(
         # The export alone goes to standard output, so that it can go into a file or a compiler.
         aside = exported is not None and options.output is None
         lines = [
-            *_lines(programs, weights, best, greedy, held_out),
+            *_lines(programs, options.profiles, weights, best, greedy, held_out),
             *_standing(best, others),
-            *_notes(programs, held_out),
+            *([] if options.cross_validate else _notes(programs)),
             *written,
         ]
         print("\n".join(lines), file=sys.stderr if aside else sys.stdout)
@@ -341,6 +344,19 @@ def _report(
     for problem in problems:
         print(f"pyallocx: error: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _unserved(programs: Sequence[Profile], best: Fit) -> str | None:
+    """Name the program that alone has nothing for a table: where others are left out, say."""
+    most = int(best.classes[-1]) - int(best.constraints["header_bytes"])
+    for program in programs:
+        least = int(program.sizes[0])
+        if least > most:
+            return (
+                f"all requests of {printable(program.name)} are larger than the largest class "
+                f"holds (the smallest is {least}, {most} bytes fit)"
+            )
+    return None
 
 
 def _write(
@@ -403,7 +419,13 @@ def _document(
     addition = best.best_addition()
     document: dict[str, Any] = {
         "profiles": [
-            {"name": p.name, "requests": p.total_count, "requested_bytes": p.total_bytes}
+            {
+                "name": p.name,
+                "format": p.metadata.get("format"),
+                "reader": p.metadata.get("reader"),
+                "requests": p.total_count,
+                "requested_bytes": p.total_bytes,
+            }
             for p in programs
         ],
         "weights": weights if len(programs) > 1 else None,
@@ -450,12 +472,31 @@ def _document(
     return document
 
 
+def _sources(programs: Sequence[Profile], specs: Sequence[str]) -> list[str]:
+    """Say what each file is taken for: its kind is told by content, and can be mistaken.
+
+    Of a profile that we saved that is what it was made from.
+    """
+    words = []
+    for program, spec in zip(programs, specs, strict=True):
+        if not spec.startswith("shipped:"):
+            about = program.metadata
+            if about.get("format") == "trace":
+                # Of our own format the reader is that which made it, if any did.
+                kind = f"{about.get('reader', '')} trace".strip()
+            else:
+                kind = f"{about.get('format')} profile"
+            words.append(printable(f"{program.name}: {kind}"))
+    return [_wrapped("  sources: ", ", ".join(words))] if words else []
+
+
 def _wrapped(head: str, text: str) -> str:
     return textwrap.fill(f"{head}{text}", _WIDTH, subsequent_indent="  ")
 
 
 def _lines(
     programs: Sequence[Profile],
+    specs: Sequence[str],
     weights: str,
     best: Fit,
     greedy: Fit | None,
@@ -474,6 +515,7 @@ def _lines(
             _wrapped("fitted to: ", ", ".join(printable(p.name) for p in programs)),
             f"  {how.get(weights, 'each with the same number of requests')}: {requests}",
         ]
+    lines += _sources(programs, specs)
     k = len(best.classes)
     lines.append(_wrapped(f"classes ({k}): ", " ".join(map(str, best.classes.tolist()))))
     percent = f"{format_percent(table.percent)} of what is asked for"
@@ -577,15 +619,13 @@ def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:
     return lines
 
 
-def _notes(programs: Sequence[Profile], held_out: CrossValidation | None) -> list[str]:
+def _notes(programs: Sequence[Profile]) -> list[str]:
     if len(programs) == 1:
         return [
             "warning: fitted to one program and not tested on others, which such a table can suit "
             "badly;\n  give several and --cross-validate"
         ]
-    if held_out is None:
-        return ["note: not tested on programs that were left out: --cross-validate does that"]
-    return []
+    return ["note: not tested on programs that were left out: --cross-validate does that"]
 
 
 # --- waste
@@ -643,7 +683,9 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         }
         print(json.dumps(document, indent=2, allow_nan=False))
     else:
-        print("\n".join([*_league_lines(result), *written]))
+        print(
+            "\n".join([*_league_lines(result), "", *_sources(programs, options.profiles), *written])
+        )
     sys.stdout.flush()
     for problem in problems:
         print(f"pyallocx: error: {problem}", file=sys.stderr)

@@ -214,7 +214,11 @@ def cross_validate(
     count = len(programs)
     if count < 2:
         raise ValueError(f"{count} profiles; to leave programs out takes at least two")
+    for word in constraints:
+        if word not in (fit.__kwdefaults__ or {}):
+            raise TypeError(f"cross_validate() got an unexpected keyword argument {word!r}")
     integer("draws", draws, 0, 1_000_000)
+    integer("seed", seed, 0, 2**128 - 1)
     if not 0 < real("confidence", confidence, 0, 1) < 1:
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
     if names is None:

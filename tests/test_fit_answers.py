@@ -1,4 +1,4 @@
-"""Fits whose sums are no integers: rounding is never taken for wastage, or for the lack of it."""
+"""What a fit says: rounding is never wastage, and texts, pictures and errors fit what was asked."""
 
 import copy
 import pickle
@@ -129,3 +129,38 @@ def test_a_fit_for_a_table_map_is_one():
     assert best.to_map().delta_bytes == 0
     with pytest.raises(ValueError, match="no table map"):
         best.to_map("table", delta_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda ps: px.cross_validate(ps, foo=1), TypeError, "cross_validate.. got .*'foo'"),
+        (lambda ps: px.cross_validate(ps, seed=-1), ValueError, "seed must be between 0"),
+        (lambda ps: px.cross_validate(ps, seed=1.5), TypeError, "seed must be an integer"),
+        (
+            lambda ps: px.Profile.combine([px.Profile([16], [1]), *ps]),
+            TypeError,
+            "profile 2 must be a Profile, got dict",
+        ),
+        (lambda ps: px.Profile.combine(px.Profile([1], [1])), TypeError, "got one Profile"),
+        (lambda ps: px.SizeMap(None), TypeError, "classes must be a sequence .* got None"),
+        (lambda ps: px.fit(ps, forced=5), TypeError, "forced must be a sequence .* got 5"),
+    ],
+)
+def test_errors_speak_of_what_was_given(call, error, words):
+    with pytest.raises(error, match=words):
+        call([{16: 3}, {32: 1}])
+
+
+def test_equal_rows_have_a_star_each():
+    table = px.SizeMap([16, 64])
+    result = px.league({16: 3, 60: 1}, [], tables={"a": table, "b": table, "c": px.SizeMap([64])})
+    a, b, c = result.lines()[1:]
+    assert a.count("*") == b.count("*") == 2
+    assert c.count("*") == 0
+
+
+def test_what_go_does_not_take_is_said():
+    assert "28 classes are left out" in px.export(px.preset("go"), "go")
+    best = px.fit({16: 3, 30000: 1}, 8, largest_bytes=32768, bits=4)
+    assert "left out" not in px.export(best, "go")
