@@ -112,7 +112,7 @@ class CrossValidation:
 
     def _title(self) -> str:
         return (
-            f"{len(self.pooled.classes)} size classes, {len(self.rows)} programs: "
+            f"{counted(len(self.pooled.classes), 'size class')}, {len(self.rows)} programs: "
             "wastage in % of the requested bytes"
         )
 

@@ -101,8 +101,10 @@ def format_bytes(value: float, infinity: str = "inf") -> str:
     while scaled >= 1023.5 and unit + 1 < len(_BYTE_UNITS):
         scaled /= 1024
         unit += 1
-    sign = "-" if value < 0 else ""
-    return f"{sign}{_three_digits(scaled)} {_BYTE_UNITS[unit]}"
+    digits = _three_digits(scaled)
+    # What is rounded to nothing has no sign.
+    sign = "-" if value < 0 and digits != "0" else ""
+    return f"{sign}{digits} {_BYTE_UNITS[unit]}"
 
 
 def _three_digits(value: float) -> str:

@@ -152,6 +152,12 @@ def test_errors_speak_of_what_was_given(call, error, words):
         call([{16: 3}, {32: 1}])
 
 
+def test_bytes_that_round_to_nothing_have_no_sign():
+    assert px.units.format_bytes(-1e-12) == "0 B"
+    assert px.units.format_bytes(-0.06) == "-0.1 B"
+    assert repr(px.cross_validate([{16: 1}, {16: 2}], 1, draws=0)).startswith("1 size class, 2")
+
+
 def test_equal_rows_have_a_star_each():
     table = px.SizeMap([16, 64])
     result = px.league({16: 3, 60: 1}, [], tables={"a": table, "b": table, "c": px.SizeMap([64])})
