@@ -48,6 +48,7 @@ setup(
             define_macros=macros,
             extra_compile_args=compile_args,
             extra_link_args=link_args,
+            libraries=["m"],
             py_limited_api=limited,
         )
     ],

@@ -45,7 +45,7 @@ CUTS = [0, 16, 64, 256, 1024, 2048, 4096, 2**64 - 1]
 
 
 def compile_c(target: Path, *sources: Path, flags: tuple[str, ...] = ()) -> None:
-    command = ["cc", "-std=c11", "-O2", *flags, "-o", str(target), *map(str, sources)]
+    command = ["cc", "-std=c11", "-O2", *flags, "-o", str(target), *map(str, sources), "-lm"]
     subprocess.run(command, check=True)
 
 
@@ -171,7 +171,7 @@ def code_pair(temp: Path) -> None:
         return
     program = temp / "code_pair"
     objects = [HERE / "code_pair.c", shim, *sorted(CORE.glob("*.c"))]
-    command = ["cc", "-std=c11", "-O2", "-o", program, *objects, "-lasmjit", "-lstdc++"]
+    command = ["cc", "-std=c11", "-O2", "-o", program, *objects, "-lasmjit", "-lstdc++", "-lm"]
     subprocess.run(command, check=True)
     runs: dict[str, list[tuple[float, float]]] = {}
     for _ in range(3):
@@ -291,7 +291,7 @@ def fit() -> None:
     print(f"  curve to 256 / fit of 256 {curve / many:.2f}x\n")
 
 
-ARRAYS = ("uint16", "uint32", "int32", "uint64", "int64")
+ARRAYS = ("uint16", "uint8", "uint32", "int32", "uint64", "int64")
 
 
 def lookup_arrays(items: int) -> None:
@@ -300,9 +300,11 @@ def lookup_arrays(items: int) -> None:
     drawn = _lookupbench.sizes_to_look_up(flat.largest, items)
     runs: list[tuple[str, dict[str, list[float]]]] = []
     for dtype in ARRAYS:
-        sizes = np.minimum(drawn, 65535).astype(dtype)
+        # Few of the sizes fit a byte: what it can hold of them is drawn as well.
+        sizes = drawn.astype(dtype) if dtype == "uint8" else np.minimum(drawn, 65535).astype(dtype)
         same, ids = np.empty_like(sizes), np.empty(items, np.uint8)
-        classes = flat.classes.astype(dtype) if dtype != "uint16" else flat.classes[:-1]
+        narrow = np.iinfo(dtype).max < flat.largest
+        classes = flat.classes[flat.classes <= np.iinfo(dtype).max].astype(dtype)
         contestants: dict[str, Callable[[], object]] = {
             "copy": partial(np.copyto, same, sizes),
             "to the same dtype": partial(flat.class_of, sizes, same),
@@ -310,7 +312,7 @@ def lookup_arrays(items: int) -> None:
             "in place": partial(flat.class_of, same, same),
             "round, same dtype": partial(flat.round, sizes, same),
         }
-        if dtype == "uint16":
+        if narrow:
             del contestants["round, same dtype"]
         times: dict[str, list[float]] = {label: [] for label in contestants}
         times["np.searchsorted"] = []

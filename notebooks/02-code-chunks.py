@@ -60,12 +60,15 @@ pd.DataFrame(
 ).T
 
 # %% [markdown]
-# HotSpot's trace has every load and unload as the JVM reported them. V8 logs no deaths; they are inferred from later code at the same address, and most of
-# them only from the end of the run. In the made-up trace each method is two pieces, main code and exits, and half of them are unloaded.
+# HotSpot's trace has every load and unload as the JVM reported them. V8 logs no deaths; they are inferred from later code at the same address, and from pages
+# that it gave back during the run. What was alive when the program ended stays alive. In the made-up trace each method is two pieces, main code and exits, and half of them are unloaded.
 #
 # ## 1. What does a larger chunk cost, and what does it save?
 
 # %%
+# Designs that are told the size they must hold: see part 3. (bump flushes code that the program still needs, and bitmap's chunks
+# double whatever the chunk size says.)
+SIZED = ["segregated", "first_fit", "best_fit", "pack", "buckets"]
 trade = {}
 for name, trace in traces.items():
     table = px.sweep(px.CodeHeap, trace, policy="byte_limit", byte_limit=4096, chunk_bytes=CHUNKS)
@@ -77,6 +80,8 @@ for name, trace in traces.items():
             "fewer maps": [f"{maps[0] / n:.0f} x" for n in maps],
             "flips": flips,
             "flips, change": [f"{n / flips[0] - 1:+.0%}" for n in flips],
+            "flips per method": (flips / table["methods"]).round(2),
+            "pages per flip": (table["pages_flipped"] / flips).round(),
             "pages per method": pages.round(1),
             "more pages": [f"{n / pages[0]:.0f} x" for n in pages],
         },
@@ -87,9 +92,31 @@ for name, trace in traces.items():
     assert 11 <= pages[1] / pages[0] <= 16
     assert 180 <= pages[2] / pages[0] <= 230
     assert (table["protect_calls"] == flips).all()
+    # More than two flips per method with small chunks, two with large ones: less than a third is saved, of maps nearly all.
+    assert 2.2 <= flips[0] / table["methods"][0] <= 2.9
+    assert 1.99 <= flips[-1] / table["methods"][0] <= 2.02
+    assert 0.11 <= 1 - flips[-1] / flips[0] <= 0.3
+    assert 1 - maps[-1] / maps[0] >= 0.99
+    # Without unloading nearly all of it is saved by 64 KiB, where methods no longer span chunks.
+    if name in REAL:
+        assert flips[0] - flips[1] >= 0.94 * (flips[0] - flips[-1])
+    # Designs with sizes never need more than two.
+    sized = px.sweep(px.CodeHeap, trace, policy=SIZED, chunk_bytes=CHUNKS)
+    per_method = (sized["flips_to_write"] + sized["flips_to_exec"]) / sized["methods"]
+    assert 1.4 <= per_method.min() <= per_method.max() <= 2.001
     # The limit itself changes nothing here: what is left of a block goes back in any case.
     free = px.sweep(px.CodeHeap, trace, policy="whole_block", chunk_bytes=CHUNKS)
     assert np.allclose(free["system_calls"], table["system_calls"], rtol=0.01)
+
+# What larger chunks save beyond 64 KiB they save where code is unloaded: a method is scattered over holes of several chunks.
+unloading = {}
+for fraction in (0, 0.5, 0.9):
+    made = px.synthesize_code(2000, unload_fraction=fraction)
+    table = px.sweep(px.CodeHeap, made, policy="byte_limit", byte_limit=4096, chunk_bytes=CHUNKS)
+    unloading[f"{fraction:.0%} unloaded"] = table["protect_calls"]
+unloading = pd.DataFrame(unloading, index=NAMES).T
+saved = 1 - unloading["2 MiB"] / unloading["64 KiB"]
+assert saved.iloc[0] < 0.01 < 0.15 < saved.iloc[1] < saved.iloc[2] < 0.27
 
 # An independent model counted 2,000 methods that are never unloaded, in the layout of 32-bit ARM: 659, 41 and 3 maps, 4555,
 # 4037 and 4001 flips, 2.3, 32.3 and 512 pages per method. With other random numbers we should get nearly the same.
@@ -144,13 +171,22 @@ for ax, (name, trace) in zip(axes[0], traces.items()):
     ax.grid(color="#E3E3E3")
     ax.spines[["top", "right"]].set_visible(False)
 axes[0, 0].set_ylabel("per method")
-title = "Larger chunks save maps, not flips, and each flip is larger"
+title = "Larger chunks save nearly all maps, at most three flips in ten, and each flip is larger (byte_limit)"
 _ = fig.suptitle(title, x=0.02, ha="left", weight="bold")
 
 # %% [markdown]
-# **The warning was right.** 64 KiB need 16 times fewer maps, 1 MiB about 200 times. But maps were never the expensive part: all along there are about two flips
-# per method, which larger chunks hardly change, and each covers the whole chunk: from 2 to 3 pages per method to at least 32, 512, 1023. What made the flips cheap is what made the maps frequent.
-# The byte limit has no part in it: `whole_block`, which has none, needs the same calls to 1 %. Where flips *do* fall (V8, from 4 KiB to 64 KiB), methods had been larger than a page and spanned several chunks.
+# **The warning was right.** 64 KiB need 16 times fewer maps, 1 MiB about 200 times. But maps were never the most calls: a method needs two flips, and each covers the
+# whole chunk: from 2 to 3 pages per method to at least 32, 512, 1023. What made the flips cheap is what made the maps frequent.
+#
+# Flips fall, too, by 12 to 29 % from 4 KiB to 2 MiB, because `byte_limit` needs more than two where chunks are small: 2.3 to 2.8 per method at 4 KiB. It fills what is left of one block and goes on in another, and where that is another chunk, it flips
+# both. On real code 64 KiB already save almost all of that: V8's methods are the largest, and spanned pages most often. Beyond 64 KiB it depends on unloading, which leaves holes in many chunks that a method is then scattered over:
+
+# %%
+unloading
+
+# %% [markdown]
+# Designs that are told a size put a method into one chunk, and need at most two flips per method with chunks of any size (fewer with small ones: a chunk is writable when it is mapped).
+# The byte limit has no part in it: `whole_block`, which has none, needs the same calls to 1 %.
 #
 # ## 2. Is the arithmetic right?
 #
@@ -206,7 +242,7 @@ def filled(blocks):
 
 
 def draw(chunks, title):
-    """One row per chunk, from a name to M and its blocks; what is wrong is said in red."""
+    """One row per chunk, from a name to M and its blocks; what is wrong is framed, and said at the row's end."""
     rows = [
         block | {"chunk": number}
         for number, (_, blocks) in enumerate(chunks.values())
@@ -217,15 +253,32 @@ def draw(chunks, title):
     px.chunk_map(rows, ax=ax, title=title)
     ax.set_yticks(range(len(chunks)), list(chunks), fontsize=9)
     ax.set_ylabel("")
+    longest = max(blocks[0]["chunk_bytes"] for _, blocks in chunks.values())
+    ax.set_xlim(right=1.2 * longest)
     for number, (least, blocks) in enumerate(chunks.values()):
-        for block in blocks:
-            payload = block["payload_bytes"]
-            if payload < least:
-                middle = block["offset"] + block["header_bytes"] + payload / 2
-                ax.text(
-                    max(middle, 0), number - 0.41, f"{payload} < {least}",
-                    color="#B00020", fontsize=9, weight="bold", ha="center", va="bottom",
-                )  # fmt: skip
+        small = [block for block in blocks if block["payload_bytes"] < least]
+        for block in small:
+            # From the header of the block to where it ends, or where the next one's begins before that.
+            ends = [
+                block["offset"],
+                block["offset"] + block["header_bytes"] + block["payload_bytes"],
+            ]
+            ends = sorted([max(0, ends[0]), max(ends[0] + block["header_bytes"], ends[1])])
+            frame = plt.Rectangle(
+                (ends[0], number - 0.38), ends[1] - ends[0], 0.76,
+                fill=False, edgecolor="#B00020", linewidth=2, zorder=6,
+            )  # fmt: skip
+            ax.add_patch(frame)
+        worst = min(block["payload_bytes"] for block in blocks)
+        ax.text(
+            blocks[0]["chunk_bytes"] + 0.012 * longest,
+            number,
+            f"wrong: {worst} < {least}" if small else f"right: none < {least}",
+            color="#B00020" if small else "#00664B",
+            fontsize=9,
+            weight="bold",
+            va="center",
+        )
 
 
 def numbers(failure):
@@ -241,7 +294,8 @@ for policy, rule in SHOWN:
     name = f"{rule if policy == 'min_hole' else policy}\n{numbers(failure)}"
     smallest[name] = failure.min_payload_bytes, failure.blocks
 draw(
-    smallest, "The smallest chunk that each wrong rule breaks; numbers are payloads, red ones wrong"
+    smallest,
+    "The smallest chunk that each wrong rule breaks; numbers are payloads, the block that is too small is framed",
 )
 
 # %% [markdown]
@@ -285,12 +339,15 @@ for policy in LIMITED:
     }
     assert max(failing) == bound - 1  # exact: wrong just below it, right from it on
     blocks = cut(policy, H, M, max(failing), failing[max(failing)])
-    real[f"{policy}\nH 20, L {max(failing)}"] = M, blocks
+    real[f"{policy}, H 20\nL {max(failing)}, just below {bound}"] = M, blocks
 for rule, H, hole in (("max(M,2H)", 20, 40), ("H+M", 40, 72), ("2H+M", 40, 112)):
     blocks = cut_hole(rule, H, M, hole)
     assert is_wrong(blocks, M) == (rule != "2H+M")
-    real[f"{rule}\nH {H}, hole {hole}"] = M, blocks
-draw(real, "At the sizes of 2010, M = 32: three limits, and three holes in the middle of a block")
+    real[f"min_hole {rule}\nH {H}, a hole of {hole}"] = M, blocks
+draw(
+    real,
+    "At the sizes of 2010, M = 32: three limits just below what is right, and three rules for a hole",
+)
 
 # %% [markdown]
 # - **The limit**: `byte_limit` is right from $L = H + 2M - 1$ on, halving from $H + 2M$, and in its reviewer's reading from $3H + 2M - 3$. Just below, one size $S$ leaves a piece of 31 bytes or less. The flaw was real and narrow.
@@ -321,8 +378,7 @@ hazard
 
 # %%
 TODAY = [policy for policy in CODE_POLICIES if policy not in HISTORICAL]
-# bump flushes code that the program still needs, bitmap's chunks double whatever the chunk size says: see below.
-PANELS = ["segregated", "first_fit", "best_fit", "pack", "buckets", "byte_limit"]
+PANELS = [*SIZED, "byte_limit"]
 every = {
     (name, wx): px.sweep(
         px.CodeHeap, trace, policy=[*TODAY, "byte_limit"], byte_limit=4096,
@@ -604,22 +660,17 @@ pd.DataFrame(lines).T
 # %%
 name = "HotSpot" if "HotSpot" in traces else "made up"
 heaps = {
-    "byte_limit, empty chunks kept": px.replay_code(
-        traces[name], policy="byte_limit", byte_limit=4096
-    ),
-    "segregated, given back": px.replay_code(traces[name], policy="segregated", keep_bytes=0),
+    policy: px.replay_code(traces[name], policy=policy, byte_limit=4096, keep_bytes=0)
+    for policy in ("byte_limit", "segregated")
 }
-assert (
-    heaps["segregated, given back"].row["chunks_end"]
-    < heaps["byte_limit, empty chunks kept"].row["chunks_end"]
-)
-_ = px.chunk_map(heaps, title=f"{name}: the heap at the end")
+assert heaps["segregated"].row["wastage_bytes_mean"] < heaps["byte_limit"].row["wastage_bytes_mean"]
+_ = px.chunk_map(heaps, title=f"{name}: the heap at the end, empty chunks given back under both")
 
 # %% [markdown]
 # ## Answer
 #
-# - **Larger chunks save maps and nothing else.** 64 KiB: 16 times fewer; 1 MiB: about 200 times fewer. The flips stay, two per method, and each covers the whole chunk: 12 to 15 times the pages at 64 KiB, about 200 times at 1 MiB.
-# - **64 KiB already save 94 % of the maps.** Who wants larger chunks (for large pages, comment 6) should stop flipping: with two mappings (`dual`) the calls fall from two per method to less than one per seven, though a chunk takes five to make (two maps, and three for the file behind them) where a flipped one takes one.
+# - **Larger chunks save nearly all maps**: 64 KiB 16 times, 1 MiB about 200 times fewer. **Of the flips they save 12 to 29 %**, under `byte_limit`, which needs 2.3 to 2.8 per method with small chunks; today's designs need at most two with any. Each flip covers the whole chunk: 12 to 15 times the pages at 64 KiB, about 200 times at 1 MiB.
+# - **64 KiB already save 94 % of the maps.** Who wants larger chunks (for large pages, comment 6) should stop flipping: with two mappings (`dual`) the calls of `segregated` fall from two per method to less than one per seven with 64 KiB that are kept when empty, though a chunk takes five to make (two maps, and three for the file behind them) where a flipped one takes one.
 # - **What landed is right**, for $L \ge H+2M-1$, and nothing can be better. Both readings of the reviewed halving are worse. $2H+M$ is the tight smallest hole.
 # - **None of the old designs can free a single method under W^X**: each free writes into executable memory.
 # - **Of the six designs of today `pack` and `first_fit` win**, by waste and at the knee; ours is beside them.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from pyallocx._histogram import Histogram
+from pyallocx._histogram import Histogram, rounded
 from pyallocx._sizes import MAX_BYTES, integer, real
 
 _MAX_HEADER = 1 << 32
@@ -98,6 +98,7 @@ class Constraints:
     classes: int
     bits: int | None
     header_bytes: int
+    request_align_bytes: int
     align_bytes: int
     largest_bytes: int
     forced: tuple[int, ...]
@@ -125,6 +126,7 @@ class Constraints:
             "classes": self.classes,
             "bits": self.bits,
             "header_bytes": self.header_bytes,
+            "request_align_bytes": self.request_align_bytes,
             "align_bytes": self.align_bytes,
             "largest_bytes": self.largest_bytes,
             "forced": list(self.forced),
@@ -171,6 +173,13 @@ def _on_grid(name: str, size: int, header: int, align: int, bits: int | None) ->
         )
 
 
+def _power(name: str, value: int) -> int:
+    number = integer(name, value, 1, _MAX_HEADER)
+    if number & (number - 1):
+        raise ValueError(f"{name} is {number}, which is no power of two")
+    return number
+
+
 def _prefix_of(prefix: int | str | None, align: int, bits: int | None) -> int:
     if prefix is None:
         return 0
@@ -189,6 +198,7 @@ def constraints_of(
     classes: int,
     bits: int | None = None,
     header_bytes: int = 0,
+    request_align_bytes: int = 1,
     align_bytes: int = 16,
     largest_bytes: int | None = None,
     forced: Sequence[int] = (),
@@ -200,9 +210,11 @@ def constraints_of(
     """Check the constraints of `fit` against each other and a profile."""
     k = integer("classes", classes, 1, 2**32 - 1)
     header = integer("header_bytes", header_bytes, 0, _MAX_HEADER)
-    align = integer("align_bytes", align_bytes, 1, _MAX_HEADER)
-    if align & (align - 1):
-        raise ValueError(f"align_bytes is {align}, which is no power of two")
+    align = _power("align_bytes", align_bytes)
+    request_align = _power("request_align_bytes", request_align_bytes)
+    smallest, greatest = (
+        int(size) + header for size in rounded(profile.sizes[[0, -1]], request_align)
+    )
     b = None if bits is None else integer("bits", bits, 1, 64)
     page = integer("page_bytes", page_bytes, 1, 1 << 40)
     if page_cap is not None:
@@ -229,8 +241,7 @@ def constraints_of(
         raise ValueError(f"the forced class {between[0]} lies between classes of the prefix")
     must |= linear
     if largest_bytes is None:
-        need = int(profile.sizes[-1]) + header
-        found = round_up(need, header, align, b)
+        found = round_up(greatest, header, align, b)
         if found is None:
             raise ValueError(
                 f"bits={b} leaves no class for size {int(profile.sizes[-1])}: header_bytes "
@@ -242,10 +253,9 @@ def constraints_of(
         _on_grid("largest_bytes", largest, header, align, b)
         if must and max(must) > largest:
             raise ValueError(f"the forced class {max(must)} is above largest_bytes ({largest})")
-        if largest < int(profile.sizes[0]) + header:
+        if largest < smallest:
             raise ValueError(
-                f"largest_bytes is {largest}, but the smallest request needs "
-                f"{int(profile.sizes[0]) + header} bytes"
+                f"largest_bytes is {largest}, but the smallest request needs {smallest} bytes"
             )
     least = len(must | {largest})
     if k < least and (must or largest_bytes is not None):
@@ -256,6 +266,7 @@ def constraints_of(
         classes=k,
         bits=b,
         header_bytes=header,
+        request_align_bytes=request_align,
         align_bytes=align,
         largest_bytes=largest,
         forced=tuple(sorted(must)),

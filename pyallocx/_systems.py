@@ -13,7 +13,8 @@ from pyallocx.units import parse_count
 __all__ = ["FAIL_AT", "drive", "one_of", "power_of_two", "validated", "whole"]
 
 # Events of the first slice; later ones are fitted to the time that a slice may take, so that a bar
-# moves and Ctrl-C is heard however slow a policy is.
+# moves and Ctrl-C is heard. Where events can become slow all of a sudden, a replay ends its slice
+# early by itself.
 _SLICE_EVENTS = 1 << 16
 _SLICE_SECONDS = 0.05
 
@@ -29,7 +30,8 @@ def drive(replay: _Replay, events: int, control: Control | None) -> None:
         started = time.perf_counter()
         before, left = left, replay.step(slice_events)
         if time.perf_counter() - started < _SLICE_SECONDS:
-            slice_events *= 2
+            # What ends its slices by itself never takes long, so there is an end to doubling.
+            slice_events = min(2 * slice_events, max(events, _SLICE_EVENTS))
         elif slice_events > 1:
             slice_events //= 2
         if control is not None:

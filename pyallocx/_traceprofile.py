@@ -37,6 +37,10 @@ def profile_of(trace: Trace, weight: str) -> Profile:
     for key in ("reader", "file", "command", "program"):
         if key in trace.metadata:
             about[key] = trace.metadata[key]
+    if trace.align_log2 is not None:
+        # A size says nothing of them, and malloc's own alignment is 16.
+        asking = _asking(trace.op)
+        about["aligned_requests"] = int(np.count_nonzero(trace.align_log2[asking] > 4))
     origin = trace.metadata.get("file")
     name = os.path.splitext(origin)[0] if isinstance(origin, str) else ""
     if weight == "byte_time":

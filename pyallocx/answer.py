@@ -120,12 +120,13 @@ def noteworthy(result: SweepResult, x: str, y: str) -> list[tuple[int, str]]:
     """Return rows worth a mark, and why: the knee, then the landmarks in the grid.
 
     A front of two points bends nowhere, so it has no knee to mark; one of a single point, where
-    there was a choice, is the best cell.
+    others were measured that are worse, is the best cell.
     """
     marks: dict[int, str] = {}
     xs, ys = result._numbers(x).tolist(), result._numbers(y).tolist()
     points = {(xs[i], ys[i]) for i in result._front(x, y) if math.isfinite(xs[i] + ys[i])}
-    if points and len(points) != 2 and len(result) > 1:
+    measured = {(xs[i], ys[i]) for i in result._ok_indices() if math.isfinite(xs[i] + ys[i])}
+    if points and len(points) != 2 and len(measured) > 1:
         marks[result._knee_index(x, y)] = "knee" if len(points) > 2 else "best"
     for where, name in result.metadata.get("landmarks", []):
         index = find_cell(result, where)
@@ -206,7 +207,7 @@ def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> 
             return [f"No cell has a number in {column}: {why}."]
     found = tradeoffs(result, x, y)
     if not found:
-        return ["No measured cell saves anything over another."]
+        return _nothing_saved(result, x, y)
     sentences = []
     for trade in found:
         row, base = result[trade.index], result[trade.base]
@@ -214,9 +215,41 @@ def explain(result: SweepResult, x: str | None = None, y: str | None = None) -> 
         sentences.append(
             f"{cell_name(result, trade.index)} ({trade.name}): {percent(trade.saved)} fewer "
             f"{churn_noun(result, y)} than {cell_name(result, trade.base)} "
-            f"({before} -> {after}), {signed(x, trade.paid)} of {column_label(result, x)}."
+            f"({before} -> {after}), {_price(result, x, trade.paid)}."
         )
     return sentences
+
+
+def marked(result: SweepResult, x: str, y: str) -> list[tuple[int, str]]:
+    """Return `noteworthy`, and what `explain` compares where nothing is."""
+    marks = dict(noteworthy(result, x, y))
+    for trade in tradeoffs(result, x, y):
+        marks.setdefault(trade.index, trade.name)
+    return list(marks.items())
+
+
+def _nothing_saved(result: SweepResult, x: str, y: str) -> list[str]:
+    rows = [result[i] for i in result._ok_indices()]
+    best = [i for i, name in noteworthy(result, x, y) if name.startswith("best")]
+    if best:
+        wastage = format_value(x, result[best[0]][x])
+        return [
+            f"{cell_name(result, best[0])} (best): no cell has fewer {churn_noun(result, y)} "
+            f"({format_value(y, result[best[0]][y])}), and of those with as few it has the least "
+            f"{column_label(result, x)} ({wastage})."
+        ]
+    if len(rows) > 1 and len({(str(row[x]), str(row[y])) for row in rows}) == 1:
+        return [
+            f"All {len(rows):,} measured cells are the same: {format_value(y, rows[0][y])} "
+            f"{churn_noun(result, y)}, {format_value(x, rows[0][x])} of {column_label(result, x)}."
+        ]
+    return ["No measured cell saves anything over another."]
+
+
+def _price(result: SweepResult, x: str, paid: float) -> str:
+    if paid < 0:
+        return f"and {format_value(x, -paid)} less of {column_label(result, x)}"
+    return f"{signed(x, paid)} of {column_label(result, x)}"
 
 
 def percent(fraction: float) -> str:

@@ -1,8 +1,8 @@
 """The chunk map: every block of every chunk of a code heap, drawn to scale.
 
-`chunk_map` draws a picture, `chunk_map_text` writes one line per chunk for a terminal. Both take
-what `replay_code` returns, its ``blocks``, or several of them by name, which are drawn one beside
-the other: before and after.
+`chunk_map` draws a picture, `chunk_map_text` writes one line per chunk for a terminal. Both take a
+live `CodeHeap`, what `replay_code` returns, the ``blocks`` of either, or several of them by name,
+which are drawn one beside the other: before and after.
 """
 
 from __future__ import annotations
@@ -62,23 +62,43 @@ class _Chunk:
     executable: bool
     spans: list[tuple[int, int, int]]  # kind, start, end; they tile the chunk
     texts: list[tuple[float, int, str]]  # middle and width of a block, and what it holds
-    code_bytes: int
     narrowest: int  # bytes of the smallest block
+
+
+_ACCEPTED = (
+    "a chunk map is made of a CodeHeap, of what replay_code returned, of the blocks of either, or "
+    "of a dict of several by name"
+)
+
+
+def _named_type(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _check_most(most: object) -> None:
+    if isinstance(most, bool) or not isinstance(most, int):
+        raise TypeError(f"most is a number of chunks, not {_named_type(most)}")
+    if most < 1:
+        raise ValueError(f"most is {most}, allowed is 1 and more")
 
 
 def _chunks_of(heap: Any) -> list[_Chunk]:
     blocks = getattr(heap, "blocks", heap)
     if callable(blocks):
         blocks = blocks()
+    if isinstance(blocks, (str, bytes)) or not isinstance(blocks, Sequence):
+        raise TypeError(f"{_ACCEPTED}, not {_named_type(heap)}")
     by_chunk: dict[int, list[Mapping[str, int]]] = {}
     for block in blocks:
+        if not isinstance(block, Mapping):
+            raise TypeError(f"{_ACCEPTED}, not a list of {type(block).__name__}")
         by_chunk.setdefault(block["chunk"], []).append(block)
     return [_chunk(number, rows) for number, rows in sorted(by_chunk.items())]
 
 
 def _chunk(number: int, blocks: list[Mapping[str, int]]) -> _Chunk:
     total, header = blocks[0]["chunk_bytes"], blocks[0]["header_bytes"]
-    chunk = _Chunk(number, total, bool(blocks[0]["executable"]), [], [], 0, total)
+    chunk = _Chunk(number, total, bool(blocks[0]["executable"]), [], [], total)
     broken = []
     ends = [*(block["offset"] for block in blocks[1:]), total - header]
     for block, end in zip(blocks, ends, strict=True):
@@ -95,7 +115,6 @@ def _chunk(number: int, blocks: list[Mapping[str, int]]) -> _Chunk:
             filled = min(at + block["code_bytes"], end)
             chunk.spans.append((_CODE, at, filled))
             chunk.spans.append((_UNFILLED, filled, end))
-            chunk.code_bytes += block["code_bytes"]
         chunk.texts.append(((at + end) / 2, abs(end - at), f"{block['payload_bytes']:,}"))
     chunk.spans.append((_HEADER, total - header, total))  # the terminator
     # What is broken lies on top.
@@ -130,13 +149,14 @@ def _bytes_by_column(chunk: _Chunk, edges: npt.NDArray[np.float64]) -> npt.NDArr
     return np.array(rows)
 
 
+def _held(chunk: _Chunk, kind: int) -> int:
+    return sum(end - start for one, start, end in chunk.spans if one == kind)
+
+
 def _summary(chunks: Sequence[_Chunk]) -> str:
     """Return how many chunks there are, and what share of their bytes each kind has."""
     total = sum(chunk.chunk_bytes for chunk in chunks)
-    held = [0] * len(_KINDS)
-    for chunk in chunks:
-        for kind, start, end in chunk.spans:
-            held[kind] += end - start
+    held = [sum(_held(chunk, kind) for chunk in chunks) for kind in range(len(_KINDS))]
     shares = [
         f"{kind.name.split(':')[0].removeprefix('used, ')} {round(100 * part / total) or '< 1'} %"
         for kind, part in zip(_KINDS, held, strict=True)
@@ -163,7 +183,7 @@ def chunk_map_text(heap: Any, *, width: int = 80, most: int = 40) -> str:
 
     Parameters
     ----------
-    heap : CodeReplay, sequence of dict, or mapping of str to either
+    heap : CodeHeap, CodeReplay, sequence of dict, or mapping of str to one of them
         As `chunk_map`.
     width : int, default 80
         Columns of the terminal, at least 60.
@@ -189,10 +209,11 @@ def chunk_map_text(heap: Any, *, width: int = 80, most: int = 40) -> str:
     one character is 304 bytes; rx executable, rw writable
     # code   . free   ~ mixed: none is half of it
     """
+    if isinstance(width, bool) or not isinstance(width, int):
+        raise TypeError(f"width is a number of columns, not {_named_type(width)}")
     if width < 60:
         raise ValueError(f"width is {width}, allowed is 60 and more")
-    if most < 1:
-        raise ValueError(f"most is {most}, allowed is 1 and more")
+    _check_most(most)
     heaps = {name: _chunks_of(one) for name, one in _named(heap).items()}
     everything = [chunk for chunks in heaps.values() for chunk in chunks]
     if not everything:
@@ -209,7 +230,7 @@ def chunk_map_text(heap: Any, *, width: int = 80, most: int = 40) -> str:
             kinds = _columns(chunk, unit)
             seen |= set(kinds)
             signs = "".join(_sign(kind) for kind in kinds)
-            share = f"{round(100 * chunk.code_bytes / chunk.chunk_bytes):3} %"
+            share = f"{round(100 * _held(chunk, _CODE) / chunk.chunk_bytes):3} %"
             lines.append(
                 f"{chunk.number:{number}} {format_bytes(chunk.chunk_bytes):>{size}} "
                 f"{_EXECUTABLE if chunk.executable else _WRITABLE} {signs.ljust(bar)} {share}"
@@ -291,9 +312,9 @@ def chunk_map(
 
     Parameters
     ----------
-    heap : CodeReplay, sequence of dict, or mapping of str to either
-        What `replay_code` returned, or its ``blocks``. Several by name are drawn side by side, in
-        the same scale: ``{"before": a, "after": b}``.
+    heap : CodeHeap, CodeReplay, sequence of dict, or mapping of str to one of them
+        A live heap, what `replay_code` returned, or the ``blocks`` of either. Several by name are
+        drawn side by side, in the same scale: ``{"before": a, "after": b}``.
     path : path, optional
         Write the picture there; its suffix decides the format.
     ax : matplotlib.axes.Axes, optional
@@ -312,6 +333,8 @@ def chunk_map(
     ------
     ImportError
         If matplotlib is not installed.
+    TypeError
+        If `heap` is none of these.
     ValueError
         If there is nothing to draw, or `ax` is given for several heaps.
 
@@ -330,8 +353,7 @@ def chunk_map(
     several = isinstance(heap, Mapping)
     if several and ax is not None:
         raise ValueError("one ax holds one heap; there are several")
-    if most < 1:
-        raise ValueError(f"most is {most}, allowed is 1 and more")
+    _check_most(most)
     heaps = {name: _chunks_of(one) for name, one in _named(heap).items()}
     everything = [chunk for chunks in heaps.values() for chunk in chunks]
     if not everything:

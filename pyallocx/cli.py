@@ -30,13 +30,14 @@ from pyallocx._cli_base import (
     check_targets,
 )
 from pyallocx._core import TraceError
+from pyallocx._flagwords import PROFILE_FORMATS, naming_format
 from pyallocx.answer import explain, format_value
 from pyallocx.cli_sizes import add_verbs
-from pyallocx.profile import Profile
+from pyallocx.profile import Profile, load_profile
 from pyallocx.render import render_text
 from pyallocx.sweep import Parameter, SweepSystem, refuse_impossible, resolve_system, sweep
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit, format_bytes, format_count, printable
+from pyallocx.units import column_unit, counted, format_bytes, format_count, printable
 
 __all__ = ["SYSTEMS", "main"]
 
@@ -169,13 +170,21 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
         description="Describe a trace, or a profile: a histogram of request sizes.",
     )
     _add_trace(info)
+    info.add_argument(
+        "--format",
+        action=Once,
+        metavar="NAME",
+        choices=PROFILE_FORMATS,
+        help="what profile the file is, instead of what its content says: "
+        + ", ".join(PROFILE_FORMATS),
+    )
     add_switch(info, "--json", "print JSON only")
     info.set_defaults(run=_info)
 
     recorder = verbs.add_parser(
         "record-jit",
         help="run node or java, and record the code that it compiles",
-        usage="pyallocx record-jit [-h] [-o FILE] [--json] -- PROGRAM [ARGUMENT ...]",
+        usage="pyallocx record-jit [-h] [-o FILE] [--isolate N] [--json] -- PROGRAM [ARGUMENT ...]",
         description="Run node or java with its code log on, and import the log as a trace. The "
         "program keeps our standard input and output, and its exit code is ours; the summary goes "
         "to standard error.",
@@ -186,6 +195,14 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
         action=Once,
         metavar="FILE",
         help=f"write the trace (npz); - is refused: {NO_DASH}",
+    )
+    recorder.add_argument(
+        "--isolate",
+        action=Once,
+        metavar="N",
+        default="0",
+        help="of node: 0 the main thread (the default), 1 and so on the worker threads, that with "
+        "the largest log first; child processes are not recorded",
     )
     add_switch(
         recorder, "--json", "print the summary as JSON, on standard output after the program's"
@@ -207,7 +224,7 @@ def _record_jit(options: argparse.Namespace, open_trace: OpenTrace) -> int:
         printed="what --json prints" if options.json else None,
     )
     try:
-        code, trace = record_jit(command)
+        code, trace = record_jit(command, isolate=_parse_isolate(options.isolate))
     except UnknownProgram as exc:
         raise UsageError(f"record-jit: {exc}") from None
     except RecordingError as exc:
@@ -232,17 +249,49 @@ def _record_jit(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     else:
         peak = format_bytes(summary["peak_live_bytes"] or 0)
         lines = [
-            f"recorded: {printable(shlex.join(command))}, {format_count(len(trace))} events"
+            f"recorded: {printable(shlex.join(command))}, {counted(len(trace), 'event')}"
             + _dropped_note(trace),
-            f"code: {format_count(summary['allocs'] or 0)} allocs of "
+            f"code: {counted(summary['allocs'] or 0, 'alloc')} of "
             f"{format_bytes(summary['allocated_bytes'] or 0)} in all, at most {peak} at a time",
             *(f"{what}: {text}" for what, text in _obtained(trace.metadata["obtained"])),
+            *(f"{what}: {text}" for what, text in _left_out(trace.metadata)),
             *([] if problem else [f"trace: {options.output or 'not kept; -o FILE writes it'}"]),
         ]
         print("\n".join(lines), file=sys.stderr)
     if problem is not None:
         return _complain(problem, _exit_code(code) or 1)
     return _exit_code(code)
+
+
+def _parse_isolate(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise UsageError(f"--isolate: {text!r} is not a number, 0 (the main thread) or more")
+    return int(text)
+
+
+def _left_out(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Say what of a program's code a trace does not hold."""
+    lines = []
+    counts = metadata.get("counts")
+    deaths = counts.get("deaths_at_exit") if isinstance(counts, Mapping) else None
+    if isinstance(deaths, int) and deaths:
+        lines.append(
+            (
+                "left out",
+                f"{counted(deaths, 'death')} of code by the end of the program: the trace ends "
+                "before it, with that code alive",
+            )
+        )
+    isolates, creations = metadata.get("isolates"), metadata.get("creations_not_read")
+    if isinstance(isolates, int) and isinstance(creations, int) and isolates > 1:
+        lines.append(
+            (
+                "not read",
+                f"{counted(isolates - 1, 'more isolate')} (threads), with "
+                f"{counted(creations, 'creation')} of code: record-jit --isolate N reads another",
+            )
+        )
+    return lines
 
 
 def _exit_code(returncode: int) -> int:
@@ -494,7 +543,7 @@ def _describe(name: str, trace: Any) -> str:
         if metadata.get(key):
             parts.append(f"{key} {_metadata_text(metadata[key])}")
             break
-    parts.append(f"{format_count(len(trace))} events")
+    parts.append(counted(len(trace), "event"))
     return ", ".join(parts) + _dropped_note(trace)
 
 
@@ -539,12 +588,22 @@ def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple
         return name, load_shipped(name)
     from pyallocx.profiles import load_file
 
+    if not spec:
+        raise UsageError("TRACE: the name of the file is empty")
     if not os.path.exists(spec):
         raise FileNotFoundError(errno.ENOENT, "no such file", spec)
     found = load_file(spec, traces=True, on_error=on_error, progress=progress)
     if isinstance(found, Profile) and on_error == "skip":
         raise UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
     return os.path.basename(spec), found
+
+
+def _open_profile(spec: str | None, format: str, on_error: str) -> tuple[str, Profile]:
+    if spec is None or spec.startswith(_SHIPPED):
+        raise UsageError(f"--format {format}: what is shipped are traces; give a file")
+    if on_error == "skip":
+        raise UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
+    return os.path.basename(spec), load_profile(spec, format=format)
 
 
 # The groups of `pyallocx info`; a key of the summary that none of them names comes last.
@@ -565,7 +624,11 @@ _INFO_GROUPS = {
 
 
 def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
-    name, trace = open_trace(options.trace, options.on_error, None)
+    if options.format is None:
+        with naming_format():
+            name, trace = open_trace(options.trace, options.on_error, None)
+    else:
+        name, trace = _open_profile(options.trace, options.format, options.on_error)
     if isinstance(trace, Profile):
         from pyallocx._profileinfo import profile_lines
 
@@ -590,6 +653,7 @@ def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
             _print_pairs((key, _info_text(key, summary[key])) for key in present)
     obtained = _obtained(metadata.get("obtained"))
     if obtained:
+        obtained += _left_out(metadata)
         print("\nobtained")
         _print_pairs(obtained)
         del metadata["obtained"]

@@ -20,6 +20,7 @@ from pyallocx._cli_base import (
     check_targets,
 )
 from pyallocx._core import CorruptionError, TraceError
+from pyallocx._flagwords import PROFILE_FORMATS, in_flags, naming_format
 from pyallocx.units import counted, format_bytes, format_percent, parse_bytes, printable
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ _TARGETS: Mapping[str, Mapping[str, Any]] = {
     "scudo": {"header_bytes": 16, "bits": 7, "prefix": "table", "largest_bytes": 65552},
     "tcmalloc": {"align_bytes": 8, "bits": 4, "largest_bytes": 262144},
     "go": {"align_bytes": 16, "bits": 4, "largest_bytes": 32768},
-    "memcached": {"align_bytes": 16, "largest_bytes": 524288},
+    # Sizes that a program asks malloc for are taken for those of values: an item adds a header.
+    "memcached": {"header_bytes": 48, "align_bytes": 16, "largest_bytes": 524288},
 }
 _WIDTH = 96
 
@@ -64,6 +66,13 @@ def _add_profiles(parser: argparse.ArgumentParser) -> None:
         "lives at the peak or the end, how long; and which of a profile that has several",
         choices=_WEIGHTS,
     )
+    _add(
+        parser,
+        "--format",
+        "NAME",
+        f"what all files are, instead of what their content says: {', '.join(PROFILE_FORMATS)}",
+        choices=PROFILE_FORMATS,
+    )
 
 
 def _add(
@@ -84,6 +93,7 @@ def _add_fit(verbs: Any) -> None:
     _add(how, "--classes", "K", "at most so many classes (default 32)")
     _add(how, "--bits", "N", "at most so many significant bits in class - header")
     _add(how, "--header", "BYTES", "added to every request (default 0; scudo: 16)")
+    _add(how, "--request-align", "BYTES", "to which requests are rounded before it (default 1)")
     _add(how, "--align", "BYTES", "classes are multiples of it, a power of two (default 16)")
     _add(how, "--largest", "BYTES", "the largest class (default: the smallest that holds all)")
     _add(how, "--page-cap", "PAGES", "a request wastes no more than this (default 2; inf: no cap)")
@@ -194,7 +204,10 @@ def _read(options: argparse.Namespace, open_trace: Callable[..., Any]) -> list[P
                 made = trace.profile(weight=options.weight or "count")
                 made = Profile(made.sizes, made.counts, name=name, metadata=made.metadata)
             else:
-                made = load_profile_or_trace(spec, options.weight, progress=progress)
+                with naming_format():
+                    made = load_profile_or_trace(
+                        spec, options.weight, format=options.format, progress=progress
+                    )
         except ValueError as exc:
             if isinstance(exc, TraceError):
                 raise
@@ -209,18 +222,22 @@ def _read(options: argparse.Namespace, open_trace: Callable[..., Any]) -> list[P
 
 
 def _constraints(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the flags ask for, and where none does what the target of the export needs."""
+    """Return what the flags ask for, and where none does what the target of the export needs.
+
+    What depends on the programs is for `_of_target`.
+    """
     wanted: dict[str, Any] = dict(_TARGETS.get(options.export, {}))
     for flag, word in (
         ("bits", "bits"),
         ("header", "header_bytes"),
+        ("request_align", "request_align_bytes"),
         ("align", "align_bytes"),
         ("largest", "largest_bytes"),
         ("page", "page_bytes"),
     ):
         text = getattr(options, flag)
         if text is not None:
-            wanted[word] = _whole(f"--{flag}", text)
+            wanted[word] = _whole(f"--{flag.replace('_', '-')}", text)
     if options.prefix is not None:
         table = options.prefix == "table"
         wanted["prefix"] = "table" if table else _whole("--prefix", options.prefix)
@@ -237,6 +254,25 @@ def _constraints(options: argparse.Namespace) -> dict[str, Any]:
     if options.method is not None:
         wanted["method"] = options.method
     return wanted
+
+
+def _of_target(
+    options: argparse.Namespace, wanted: dict[str, Any], programs: Sequence[Profile]
+) -> None:
+    """Set what a target needs and only the programs, or other flags, can tell."""
+    if options.export == "scudo" and options.largest is None:
+        wanted["largest_bytes"] = wanted["header_bytes"] + 65536
+    if options.export == "memcached" and options.header is None:
+        # Sizes of whole items have the header already.
+        items = [str(p.metadata.get("sizes", "")).startswith("items") for p in programs]
+        if all(items):
+            wanted["header_bytes"] = 0
+        elif any(items):
+            raise UsageError(
+                f"--export memcached: {printable(programs[items.index(True)].name)} has the sizes "
+                f"of items, with their headers, {printable(programs[items.index(False)].name)} "
+                "has not; give --header, or one kind"
+            )
 
 
 # --- fit
@@ -256,12 +292,13 @@ def _fit(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
     targets = {"-o": options.output, "--curve": options.curve, "--plot": options.plot}
     _check(targets, options)
     programs = _read(options, open_trace)
+    _of_target(options, wanted, programs)
     weights = options.weights or "bytes"
     one = programs[0] if len(programs) == 1 else programs
     try:
         best = fit(one, classes, weights=weights, **wanted)
     except (ValueError, TypeError) as exc:
-        raise UsageError(str(exc)) from None
+        raise UsageError(in_flags(str(exc))) from None
     return _report(options, programs, weights, classes, wanted, best)
 
 
@@ -299,7 +336,7 @@ def _report(
         try:
             exported = best.export(options.export, name=options.name)
         except (ValueError, TypeError, CorruptionError) as exc:
-            problems.append(f"--export: {exc}")
+            problems.append(f"--export: {in_flags(str(exc))}")
     others = rivals(best)
     greedy = None
     if options.compare_greedy:
@@ -320,8 +357,8 @@ def _report(
                 progress=False if options.no_progress else None,
                 **wanted,
             )
-        except ValueError as exc:
-            problems.append(f"--cross-validate: {_unserved(programs, best) or exc}")
+        except (ValueError, TypeError) as exc:
+            problems.append(f"--cross-validate: {in_flags(str(exc))}")
     _write(options, best, others, exported, written, problems)
     if options.json:
         document = _document(programs, weights, best, others, greedy, held_out)
@@ -344,19 +381,6 @@ def _report(
     for problem in problems:
         print(f"pyallocx: error: {problem}", file=sys.stderr)
     return 1 if problems else 0
-
-
-def _unserved(programs: Sequence[Profile], best: Fit) -> str | None:
-    """Name the program that alone has nothing for a table: where others are left out, say."""
-    most = int(best.classes[-1]) - int(best.constraints["header_bytes"])
-    for program in programs:
-        least = int(program.sizes[0])
-        if least > most:
-            return (
-                f"all requests of {printable(program.name)} are larger than the largest class "
-                f"holds (the smallest is {least}, {most} bytes fit)"
-            )
-    return None
 
 
 def _write(
@@ -503,6 +527,8 @@ def _lines(
     held_out: CrossValidation | None,
 ) -> list[str]:
     """Say what was found, and why nothing is better."""
+    from pyallocx.fit import proof_text
+
     table = best.table
     # Counts that were scaled are nothing that anybody counted.
     noun = "request" if len(programs) == 1 or weights == "count" else "weighted request"
@@ -533,7 +559,7 @@ def _lines(
         "  with any number of classes under these constraints: at least "
         f"{format_bytes(best.floor_bytes)}"
     )
-    lines.append(f"proof: {_proof(best)}")
+    lines.append(f"proof: {proof_text(best, _seconds(best.seconds))}")
     if best.excluded_count:
         lines.append(
             f"left out: {counted(round(best.excluded_count), noun)} of "
@@ -565,7 +591,9 @@ def _lines(
     shown = [
         f"{name} {'none' if value is None else value}"
         for name, value in best.constraints.items()
-        if name != "classes" and (value not in ([], 0, None) or name == "page_cap")
+        if name != "classes"
+        and (value not in ([], 0, None) or name == "page_cap")
+        and (name, value) != ("request_align_bytes", 1)
     ]
     lines.append(_wrapped("constraints: ", ", ".join(shown)))
     if held_out is not None:
@@ -575,24 +603,6 @@ def _lines(
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def _proof(best: Fit) -> str:
-    slack = 0 if best.exact else 1e-9 * abs(best.wastage_bytes) + best.noise_bytes
-    if best.gap <= slack:
-        text = "no table of so many classes wastes less: the lower bound is the same"
-        text += "" if best.exact else " up to rounding"
-    else:
-        text = (
-            f"none; the best table wastes at least {format_bytes(best.lower_bound_bytes)}, "
-            f"{format_bytes(best.gap)} less"
-        )
-    text += f" ({best.method}, {_seconds(best.seconds)})"
-    if best.spare > 0:
-        text += (
-            f"; {best.spare} more {'class' if best.spare == 1 else 'classes'} would save nothing"
-        )
-    return text
 
 
 def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:
@@ -662,7 +672,7 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
     try:
         result = league(programs, names, tables=tables, limit_bytes=limit)
     except ValueError as exc:
-        raise UsageError(str(exc)) from None
+        raise UsageError(in_flags(str(exc))) from None
     written, problems = [], []
     for flag, path, noun, write in (
         ("--csv", options.csv, "table", result.to_csv),
@@ -679,6 +689,10 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         document = {
             "limit_bytes": result.limit_bytes,
             "programs": list(result.programs),
+            "above_limit": {
+                name: above._asdict()
+                for name, above in zip(result.programs, result.above, strict=True)
+            },
             "rows": result.to_dicts(),
         }
         print(json.dumps(document, indent=2, allow_nan=False))
@@ -700,4 +714,7 @@ def _league_lines(result: League) -> list[str]:
         "",
         *result.lines(),
     ]
+    notes = result.notes()
+    if notes:
+        lines += ["", *notes]
     return [printable(line) for line in lines]

@@ -15,11 +15,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pyallocx import _core
+from pyallocx._codenotes import notes
 from pyallocx._systems import FAIL_AT, drive, one_of, power_of_two, validated, whole
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.sweep import Cell, Control, Parameter
+from pyallocx.table import SweepResult
 from pyallocx.trace import Trace
-from pyallocx.units import parse_bytes, parse_count
+from pyallocx.units import counted, parse_bytes, parse_count
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -90,7 +92,8 @@ PARAMETERS: tuple[Parameter, ...] = (
         "header_bytes",
         None,
         parse_bytes,
-        "in-band header of a block (16, 20, 32, 40); default: the design's own, 40 in history",
+        "bytes of the header before each block, such as 16 in sljit, 20 or 40 in nanojit; 0 none; "
+        "default: the design's own, 40 in history",
         check=whole(0, 4096, missing=True),
     ),
     Parameter(
@@ -227,10 +230,11 @@ class CodeReplay:
     def __repr__(self) -> str:
         """Say what it is about; the numbers are in `row`, the blocks make thousands of lines."""
         if self.broken is not None:
-            return f"<CodeReplay broken: {self.broken}; {len(self.blocks)} blocks>"
+            return f"<CodeReplay broken: {self.broken}; {counted(len(self.blocks), 'block')}>"
         return (
-            f"<CodeReplay {self.row['methods']} methods, {self.row['system_calls']} system calls, "
-            f"{len(self.blocks)} blocks in {self.row['chunks_end']} chunks>"
+            f"<CodeReplay {counted(self.row['methods'], 'method')}, "
+            f"{counted(self.row['system_calls'], 'system call')}, "
+            f"{counted(len(self.blocks), 'block')} in {counted(self.row['chunks_end'], 'chunk')}>"
         )
 
 
@@ -273,7 +277,8 @@ def replay_code(
     modelled : bool
         Count without memory. False maps and protects real pages, which changes only what depends
         on their addresses: ``vma_count_peak``, ``hot_pages_*``, ``reach_failures``, and with
-        several chunks the order of ``best_fit``'s list.
+        several chunks the order of ``best_fit``'s list. Protection keys are in the model only: the
+        pages of ``wx="per_thread"`` are mapped once and never protected.
     fail_at : int
         Make this call to the system fail, counted from 1 (0: none).
     on_corruption : {"raise", "keep"}
@@ -309,6 +314,8 @@ def replay_code(
     if on_corruption not in ("raise", "keep"):
         raise ValueError(f"on_corruption is 'raise' or 'keep', not {on_corruption!r}")
     values = {p.name: p.default for p in PARAMETERS} | _validated(params, live=False)
+    if not isinstance(trace, Trace):
+        raise TypeError(f"a code heap replays a Trace, not {type(trace).__name__}")
     call = FAIL_AT.validate(fail_at)
     assert isinstance(call, int)
     replay = _start(trace, values, modelled=modelled, fail_at=call)
@@ -409,6 +416,7 @@ class CodeSystem:
         "hot_pages_2m",
         "reach_failures",
         "flushes",
+        "undersized_blocks",
         "blocks_end",
         "chunks_end",
     )
@@ -441,6 +449,10 @@ class CodeSystem:
             groups.setdefault(tuple(cell.values()), []).append(index)
         return list(groups.values())
 
+    def notes(self, result: SweepResult) -> list[str]:
+        """Return what a reader of the table must know beside its numbers."""
+        return notes(result)
+
     def check(self, cell: Cell) -> None:
         """Raise for parameters that the core refuses together, whatever the trace."""
         _start(Trace([], [], []), cell)
@@ -452,6 +464,17 @@ class CodeSystem:
         replay.check()
         row = _finish(replay.row())
         return [dict(row) for _ in cells]
+
+
+def _demand_alive(heap: CodeHeap, block: _core.Block) -> None:
+    """Raise InvalidFree for a block that is another heap's, or gone."""
+    try:
+        heap.write(block, b"")
+    except _core.InvalidFree:
+        raise
+    except ValueError:
+        if not block.sealed:
+            raise
 
 
 class CodeWriter:
@@ -476,7 +499,7 @@ class CodeWriter:
         if self._block.sealed:
             self._heap.open(self._block)
         else:
-            self._heap.write(self._block, b"")  # is it ours, and alive?
+            _demand_alive(self._heap, self._block)
         self.position = 0
         self._writing = True
         return self
@@ -489,9 +512,13 @@ class CodeWriter:
     ) -> None:
         """Seal the block: also after an exception, as its neighbours wait for that."""
         self._writing = False
+        if self._block.sealed or self._heap.closed:
+            return
         try:
             self._heap.seal(self._block)
-        except (ValueError, MemoryError):  # InvalidFree is a ValueError
+        except _core.InvalidFree:
+            return  # freed inside, which is what to do with a block that is half written
+        except (ValueError, MemoryError):
             if error is None:  # else what went wrong first is what matters
                 raise
 
@@ -634,7 +661,7 @@ class CodeHeap(_core.CodeHeap):
         """Write to a block, which is open inside a ``with`` and sealed after it.
 
         It is sealed after an exception, too: with ``wx="flip"`` its neighbours cannot run before.
-        Free a block that is half written.
+        A block that is half written can be freed inside, and one that is done be sealed there.
 
         It gives a writer and not a view of the memory: somebody could keep a view, and with
         ``wx="flip"`` a write through it after the seal would end the process.
@@ -652,11 +679,12 @@ class CodeHeap(_core.CodeHeap):
         Raises
         ------
         InvalidFree
-            If the block is another heap's, stale, or freed.
+            If the block is another heap's, stale, or freed: at the call.
         MemoryError
             If the system refuses to open the block (it is still sealed) or, at the end, to make it
             executable (it is still open: `seal` it again).
         """
+        _demand_alive(self, block)
         return CodeWriter(self, block)
 
     def __repr__(self) -> str:
@@ -665,7 +693,7 @@ class CodeHeap(_core.CodeHeap):
             return "<CodeHeap closed>"
         stats = self.stats()
         return (
-            f"<CodeHeap {stats['used_blocks']} blocks of {stats['code_bytes']} bytes, "
-            f"{stats['open_blocks']} open, {stats['chunks']} chunks of "
-            f"{stats['mapped_bytes']} bytes>"
+            f"<CodeHeap {counted(stats['used_blocks'], 'block')} of "
+            f"{counted(stats['code_bytes'], 'byte')}, {stats['open_blocks']} open, "
+            f"{counted(stats['chunks'], 'chunk')} of {counted(stats['mapped_bytes'], 'byte')}>"
         )

@@ -226,6 +226,11 @@ def cross_validate(
     if len(names) != count:
         raise ValueError(f"{len(names)} names for {count} profiles")
     pool = _Pool(programs, factors_of(programs, weights), classes, constraints)
+    most = pool.constraints["largest_bytes"] - constraints.get("header_bytes", 0)
+    for name, program in zip(names, programs, strict=True):
+        align = constraints.get("request_align_bytes", 1)
+        if int(program.sizes[0]) > most // align * align:
+            raise ValueError(f"{name} asks for nothing that the largest class holds ({most} bytes)")
     rng = np.random.default_rng(seed)
     bar = progress_bar(
         2 * count + 1 + draws, "cross-validation", " fits", wanted=progress, long=draws > 20

@@ -18,9 +18,19 @@ import numpy as np
 
 from pyallocx import _core
 from pyallocx._constraints import Constraints, TailRule, constraints_of
-from pyallocx._histogram import F64, U64, Histogram, as_histogram, combined, is_profile
+from pyallocx._histogram import (
+    F64,
+    U64,
+    Histogram,
+    as_histogram,
+    combined,
+    factors_of,
+    is_profile,
+    rounded,
+)
 from pyallocx._sizes import integer
 from pyallocx._systems import drive
+from pyallocx._tablemap import MAX_CLASS, whole
 from pyallocx.sizemap import SizeMap
 from pyallocx.table import SweepResult
 from pyallocx.units import counted, format_bytes, format_count, format_percent
@@ -295,7 +305,9 @@ class Fit:
         core.start(METHODS.index(method), up_to, curve=True)
         drive(core, 1, None)
         noise = self.noise_bytes
-        values = [_settled(value, self.exact, noise) for value in core.curve()]
+        more, _ = _rounding([self._wanted.largest_bytes], self._profile, self._wanted)
+        least_possible = [_settled(value, self.exact, noise) for value in core.curve()]
+        values = [_number(value + more, self.exact) for value in least_possible]
         ks = [k for k, value in enumerate(values, 1) if value != math.inf]
         wasted = [values[k - 1] for k in ks]
         saved = [None, *(a - b for a, b in pairwise(wasted))]
@@ -344,6 +356,7 @@ class Fit:
         # A map rounds a request up before the header is added; a header off the alignment would
         # then be added to what is rounded already.
         align = 1 if wanted.header_bytes % wanted.align_bytes else wanted.align_bytes
+        align = max(align, wanted.request_align_bytes)
         given = {"header_bytes": wanted.header_bytes, "align_bytes": align}
         if kind == "table":
             # Steps and significant bits were counted above the header.
@@ -377,11 +390,11 @@ class Fit:
 
     def __repr__(self) -> str:
         return "\n".join(
-            [f"<Fit {_headline(self.table)}; {_proof(self)}>", *_parts_lines(self.table)]
+            [f"<Fit {_headline(self.table)}; proof: {proof_text(self)}>", *_parts_lines(self.table)]
         )
 
     def _repr_html_(self) -> str:
-        return _html(f"Fit: {_headline(self.table)}; {_proof(self)}", self.table)
+        return _html(f"Fit: {_headline(self.table)}; proof: {proof_text(self)}", self.table)
 
 
 def fit(
@@ -390,6 +403,7 @@ def fit(
     *,
     bits: int | None = None,
     header_bytes: int = 0,
+    request_align_bytes: int = 1,
     align_bytes: int = 16,
     largest_bytes: int | None = None,
     forced: Sequence[int] = (),
@@ -419,6 +433,10 @@ def fit(
         logarithmic and the table kind can tell apart.
     header_bytes : int, default 0
         Added to every request.
+    request_align_bytes : int, default 1
+        To which requests are rounded up before the header is added, as by `SizeMap.need`; a power
+        of two. It matters where the header is no multiple of the alignment. What the rounding adds
+        is wastage, of the part ``alignment_bytes``, which no cap makes less.
     align_bytes : int, default 16
         Classes are multiples of it; a power of two.
     largest_bytes : int, optional
@@ -475,6 +493,7 @@ def fit(
         classes=classes,
         bits=bits,
         header_bytes=header_bytes,
+        request_align_bytes=request_align_bytes,
         align_bytes=align_bytes,
         largest_bytes=largest_bytes,
         forced=forced,
@@ -495,16 +514,17 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
     core.check()
     result = core.result()
     exact = bool(result["exact"])
+    more, outside = _rounding([wanted.largest_bytes], profile, wanted)
     found = np.array(result["classes"], dtype=np.uint64)
     found.flags.writeable = False
     # Differences of rounded sums can be off, and even below 0, where what the table costs class by
     # class is a sum of numbers that are not: that is what counts, and bounds the bound.
     cost = _evaluate(found.tolist(), profile, wanted)
     noise = 0 if exact else _noise(cost, wanted)
-    wasted, bound = result["wastage_bytes"], result["lower_bound_bytes"]
+    wasted, bound = result["wastage_bytes"] + more, result["lower_bound_bytes"] + more
     if not exact:
         wasted = cost.wastage_bytes
-        bound = min(_settled(bound, exact, noise), wasted)
+        bound = min(_settled(result["lower_bound_bytes"], exact, noise) + more, wasted)
     addition = None
     if result["addition_saves"] > noise:
         addition = Addition(result["addition"], _number(result["addition_saves"], exact))
@@ -519,7 +539,7 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
         spare=wanted.classes - len(found),
         seconds=time.perf_counter() - started,
         excluded_count=_number(result["excluded_count"]),
-        excluded_bytes=_number(result["excluded_bytes"]),
+        excluded_bytes=_number(result["excluded_bytes"] - outside),
         _wanted=wanted,
         _profile=profile,
         _addition=addition,
@@ -527,12 +547,35 @@ def _solve(profile: Histogram, wanted: Constraints, method: str, started: float)
 
 
 def _start(profile: Histogram, wanted: Constraints) -> _core.SizeFit:
-    return _core.SizeFit(profile.sizes, profile.counts, wanted.core(), wanted.forced)
+    asked = _as_asked(profile, wanted)
+    return _core.SizeFit(asked.sizes, asked.counts, wanted.core(), wanted.forced)
+
+
+def _as_asked(profile: Histogram, wanted: Constraints) -> Histogram:
+    """Return a profile of requests rounded up, which is what the core sees of them."""
+    if wanted.request_align_bytes == 1:
+        return profile
+    return as_histogram((rounded(profile.sizes, wanted.request_align_bytes), profile.counts))
+
+
+def _rounding(classes: Sequence[int], profile: Histogram, wanted: Constraints) -> list[float]:
+    """Return the bytes by which requests are rounded up, of each class, and of those with none."""
+    if wanted.request_align_bytes == 1:
+        return [0.0] * (len(classes) + 1)
+    sizes = rounded(profile.sizes, wanted.request_align_bytes)
+    table = np.array(classes, dtype=np.uint64)
+    place = np.searchsorted(table, sizes + np.uint64(wanted.header_bytes))
+    added = (sizes - profile.sizes) * profile.counts
+    sums: list[float] = np.bincount(place, weights=added, minlength=len(table) + 1).tolist()
+    return sums
 
 
 def _joined(profiles: Any, weights: str | Sequence[float]) -> Histogram:
     if is_profile(profiles) or not isinstance(profiles, Iterable):
-        return as_histogram(profiles)
+        one = as_histogram(profiles)
+        # Alone, its weight changes nothing; a wrong one is a mistake all the same.
+        factors_of([one], weights)
+        return one
     return combined([as_histogram(profile) for profile in profiles], weights)
 
 
@@ -541,6 +584,7 @@ def wastage(
     profile: Any,
     *,
     header_bytes: int | None = None,
+    request_align_bytes: int | None = None,
     align_bytes: int | None = None,
     page_bytes: int = 4096,
     page_cap: float | None = 2,
@@ -558,6 +602,8 @@ def wastage(
     header_bytes, align_bytes : int, optional
         Added to every request; what the parts call alignment. By default those of the map, or 0 and
         1.
+    request_align_bytes : int, optional
+        To which requests are rounded up before; by default that of a fit, or 1.
     page_bytes, page_cap, tail_rule
         See `fit`.
 
@@ -582,26 +628,32 @@ def wastage(
     """
     header = getattr(classes, "header_bytes", 0) if header_bytes is None else header_bytes
     align = getattr(classes, "align_bytes", 1) if align_bytes is None else align_bytes
+    request_align = 1 if request_align_bytes is None else request_align_bytes
     if isinstance(classes, Fit):
+        if request_align_bytes is None:
+            request_align = classes._wanted.request_align_bytes
         header = classes._wanted.header_bytes if header_bytes is None else header
         align = classes._wanted.align_bytes if align_bytes is None else align
-    table = [int(c) for c in np.asarray(getattr(classes, "classes", classes)).tolist()]
-    if not table:
+    given = np.asarray(getattr(classes, "classes", classes), dtype=object).reshape(-1).tolist()
+    if not given:
         raise ValueError("classes is empty")
-    if align_bytes is None and header_bytes is None and not isinstance(classes, Fit):
+    table = [whole(f"class {i + 1}", size, 1, MAX_CLASS) for i, size in enumerate(given)]
+    alike = align_bytes is None and header_bytes is None and request_align_bytes is None
+    if alike and not isinstance(classes, Fit):
         # Such a map rounds requests up to the alignment before it looks for a class; that makes no
         # difference as long as no class ends in between.
         between = [size for size in table if align and (size - header) % align]
         if between:
             raise ValueError(
                 f"class {between[0]} is not header_bytes ({header}) and a multiple of align_bytes "
-                f"({align}): give both if requests are not to be rounded"
+                f"({align}): give both if requests are not to be rounded, else request_align_bytes"
             )
     histogram = as_histogram(profile)
     wanted = constraints_of(
         histogram,
         classes=len(table),
         header_bytes=header,
+        request_align_bytes=request_align,
         align_bytes=align,
         largest_bytes=None,
         page_bytes=page_bytes,
@@ -617,11 +669,19 @@ def wastage(
 
 
 def _evaluate(classes: Sequence[int], profile: Histogram, wanted: Constraints) -> Wastage:
-    rows, count, size = _core.size_waste(profile.sizes, profile.counts, wanted.core(), classes)
+    asked = _as_asked(profile, wanted)
+    rows, count, size = _core.size_waste(asked.sizes, asked.counts, wanted.core(), classes)
+    *added, outside = _rounding(classes, profile, wanted)
+    costs = []
+    for row, more in zip(rows, added, strict=True):
+        cost = ClassCost(*row)
+        cost = cost._replace(
+            requested_bytes=cost.requested_bytes - more,
+            alignment_bytes=cost.alignment_bytes + more,
+        )
+        costs.append(ClassCost(cost.class_bytes, *map(_number, cost[1:])))
     return Wastage(
-        rows=tuple(ClassCost(row[0], *map(_number, row[1:])) for row in rows),
-        excluded_count=_number(count),
-        excluded_bytes=_number(size),
+        rows=tuple(costs), excluded_count=_number(count), excluded_bytes=_number(size - outside)
     )
 
 
@@ -658,17 +718,28 @@ def _headline(cost: Wastage) -> str:
     return text
 
 
-def _proof(result: Fit) -> str:
+def proof_text(result: Fit, took: str = "") -> str:
+    """Return in words what is proved of a table, how, and if given what it `took`."""
     slack = 0 if result.exact else 1e-9 * abs(result.wastage_bytes) + result.noise_bytes
     if result.gap <= slack:
-        text = "proved optimal" if result.exact else "optimal up to rounding"
+        text = "no table of so many classes wastes less: the lower bound is the same"
+        text += "" if result.exact else " up to rounding"
     else:
-        text = f"the optimum wastes at least {format_bytes(result.lower_bound_bytes)}"
-    text += f" ({result.method}"
-    text += "" if result.monge else ", since the tail rule breaks the quadrangle condition"
-    text += ")"
+        text = (
+            f"none; the best table wastes at least {format_bytes(result.lower_bound_bytes)}, "
+            f"{format_bytes(result.gap)} less"
+        )
+    how = [
+        result.method,
+        "" if result.monge else "since the tail rule breaks the quadrangle condition",
+        took,
+    ]
+    text += f" ({', '.join(word for word in how if word)})"
     if result.spare > 0:
-        text += f"; {counted(result.spare, 'class')} more would save nothing"
+        text += (
+            f"; {result.spare} more {'class' if result.spare == 1 else 'classes'} would save "
+            "nothing"
+        )
     return text
 
 

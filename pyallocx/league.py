@@ -17,11 +17,12 @@ from pyallocx._sizes import MAX_BYTES, integer
 from pyallocx.fit import Fit, wastage
 from pyallocx.presets import preset, preset_names, waste_percent
 from pyallocx.sizemap import SizeMap
+from pyallocx.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["League", "LeagueRow", "Rival", "league", "rivals"]
+__all__ = ["AboveLimit", "League", "LeagueRow", "Rival", "league", "rivals"]
 
 
 class LeagueRow(NamedTuple):
@@ -45,6 +46,18 @@ class LeagueRow(NamedTuple):
         return not any(self.excluded)
 
 
+class AboveLimit(NamedTuple):
+    """The requests of a program that are above the limit, and so in no figure of the league.
+
+    The shares are of all its requests and of all its bytes, from 0 to 1.
+    """
+
+    requests: float
+    requested_bytes: float
+    request_share: float
+    byte_share: float
+
+
 @dataclass(frozen=True)
 class League:
     """Tables by what they waste on programs, the least first. Made by `league`.
@@ -58,11 +71,14 @@ class League:
         figures are over fewer of them.
     limit_bytes : int
         Larger requests are left out.
+    above : tuple of AboveLimit
+        How much that is, of each program.
     """
 
     programs: tuple[str, ...]
     rows: tuple[LeagueRow, ...]
     limit_bytes: int
+    above: tuple[AboveLimit, ...]
 
     def best(self, program: int) -> LeagueRow | None:
         """Return the table with the least waste on a program, by index, of those that serve all."""
@@ -83,15 +99,33 @@ class League:
         ]
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a line for each row: name, classes, mean, a column for each program, excluded."""
+        """Write a line for each row: name, classes, mean, a column for each program, excluded.
+
+        Three columns of each program follow: ``excluded``; ``above_requests`` and ``above_bytes``,
+        which are the same in every line (see `AboveLimit`).
+        """
         from pyallocx._files import write_atomically
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["name", "classes", "mean_percent", *self.programs, "excluded"])
+        words = ("excluded", "above_requests", "above_bytes")
+        counted = [f"{program} {word}" for program in self.programs for word in words]
+        writer.writerow(["name", "classes", "mean_percent", *self.programs, "excluded", *counted])
         for row in self.rows:
+            numbers = [
+                number
+                for out, above in zip(row.excluded, self.above, strict=True)
+                for number in (out, above.requests, above.requested_bytes)
+            ]
             writer.writerow(
-                [row.name, row.classes, row.mean_percent, *row.percents, math.fsum(row.excluded)]
+                [
+                    row.name,
+                    row.classes,
+                    row.mean_percent,
+                    *row.percents,
+                    math.fsum(row.excluded),
+                    *numbers,
+                ]
             )
         write_atomically(path, lambda stream: stream.write(text.getvalue().encode()))
 
@@ -122,7 +156,7 @@ class League:
         return plot_league(self, ax=ax, path=path, title=title)
 
     def __repr__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join([*self.lines(), *self.notes()])
 
     def lines(self, width: int = 14) -> list[str]:
         """Return the table as text; a star marks the best of each column."""
@@ -145,6 +179,36 @@ class League:
             ]
             lines.append(f"{row.name:{names}} {row.classes:>5} " + " ".join(cells))
         return [line.rstrip() for line in lines]
+
+    def notes(self) -> list[str]:
+        """Return as text which requests are in no figure, and which in none of a marked row."""
+        limit = format_bytes(self.limit_bytes)
+        lines = [
+            f"above {limit}, in no figure: {program}, {_requests(above.requests)} "
+            f"({_share(above.request_share)}) of {format_bytes(above.requested_bytes)} "
+            f"({_share(above.byte_share)} of its bytes)"
+            for program, above in zip(self.programs, self.above, strict=True)
+            if above.requests
+        ]
+        lines += [
+            f"up to {limit}, without a class in {row.name}: "
+            + "; ".join(
+                f"{program}, {_requests(out)}"
+                for program, out in zip(self.programs, row.excluded, strict=True)
+                if out
+            )
+            for row in self.rows
+            if not row.complete
+        ]
+        return lines
+
+
+def _requests(count: float) -> str:
+    return f"{format_count(count)} {'request' if count == 1 else 'requests'}"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.3g}%"
 
 
 def _cell(value: float, best: bool, width: int, part: bool = False) -> str:
@@ -206,7 +270,15 @@ def league(
     entries = {name: preset(name) for name in wanted} | dict(tables or {})
     rows = [_row(name, table, histograms, limit) for name, table in entries.items()]
     rows.sort(key=lambda row: (not row.complete, row.mean_percent, row.classes, row.name))
-    return League(tuple(names), tuple(rows), limit)
+    above = tuple(_above(histogram, limit) for histogram in histograms)
+    return League(tuple(names), tuple(rows), limit, above)
+
+
+def _above(program: Histogram, limit: int) -> AboveLimit:
+    larger = program.sizes > limit
+    weights = program.counts * program.sizes
+    count, size = math.fsum(program.counts[larger]), math.fsum(weights[larger])
+    return AboveLimit(count, size, count / math.fsum(program.counts), size / math.fsum(weights))
 
 
 def _row(name: str, table: SizeMap, programs: list[Histogram], limit: int) -> LeagueRow:
@@ -264,6 +336,7 @@ def rivals(fitted: Fit, presets: str | Sequence[str] = "all") -> tuple[Rival, ..
     (20, [('jemalloc', 8, 140, 18.91891891891892)])
     """
     most = int(fitted.classes[-1]) - int(fitted.constraints["header_bytes"])
+    most -= most % int(fitted.constraints["request_align_bytes"])
     served = fitted._profile.sizes <= most
     part = Histogram(fitted._profile.sizes[served], fitted._profile.counts[served])
     largest = int(part.sizes[-1])

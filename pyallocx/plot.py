@@ -20,7 +20,7 @@ from pyallocx.answer import (
     churn_noun,
     column_label,
     format_value,
-    noteworthy,
+    marked,
     percent,
     short_name,
     signed,
@@ -115,7 +115,7 @@ def plot_sweep(
             zorder=3,
             label=_legend_name(one, xs, ys) if len(series) > 1 else one.name,
         )
-    marks = noteworthy(result, x, y)
+    marks = marked(result, x, y)
     if mark:
         keys = {i: one.key for one in series for i in one.rows}
         values = {i: result._columns[key][i] for i, key in keys.items() if key}
@@ -437,7 +437,26 @@ def _set_titles(ax: Axes, result: SweepResult, title: str | None, answers: list[
     lines = answers if alone else [title, *answers]
     ax.set_title("\n".join(lines), fontsize=9, loc="left", color="#333333", parse_math=False)
     if figure is not None and alone:
-        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.02, ha="left", parse_math=False)
+        _set_headline(figure, title)
+
+
+def _set_headline(figure: Any, title: str) -> None:
+    """Write the title over the picture, in as many lines as its width needs."""
+    style = {"fontsize": 12, "fontweight": "bold", "x": 0.02, "ha": "left", "parse_math": False}
+    for width in range(max(len(title), 20), 19, -1):
+        # A line without a space, such as the name of a file, is broken where it ends.
+        text = figure.suptitle("\n".join(textwrap.wrap(title, width)), **style)
+        if text.get_window_extent(_renderer(figure)).x1 < 0.99 * figure.bbox.x1:
+            return
+
+
+def _renderer(figure: Any) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = figure.canvas
+    if not hasattr(canvas, "get_renderer"):
+        canvas = FigureCanvasAgg(figure)
+    return canvas.get_renderer()
 
 
 def _answers(result: SweepResult, x: str, y: str) -> list[str]:
@@ -449,7 +468,11 @@ def _answers(result: SweepResult, x: str, y: str) -> list[str]:
             f"{trade.name.replace('knee', 'knee (of linear scales)', 1)}, "
             f"{short_name(result, trade.index, '∞')}: {percent(trade.saved)} fewer "
             f"{churn_noun(result, y)} than at {short_name(result, trade.base, '∞')}, "
-            f"for {signed(x, trade.paid)}"
+            + (
+                f"for {signed(x, trade.paid)}"
+                if trade.paid >= 0
+                else f"and {format_value(x, -trade.paid)} less"
+            )
         )
     ]
 
@@ -550,16 +573,11 @@ class _Labels:
     _REACH = (9, 14, 22, 34, 50, 70)
 
     def __init__(self, ax: Axes, points: Any, lines: Sequence[Any]) -> None:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-
         self._ax = ax
         figure = ax.get_figure(root=True)
         assert figure is not None
         # The layout must be final before anything is measured.
-        canvas = figure.canvas
-        if not hasattr(canvas, "get_renderer"):
-            canvas = FigureCanvasAgg(figure)
-        self._renderer = canvas.get_renderer()
+        self._renderer = _renderer(figure)
         figure.draw_without_rendering()
         self._scale = figure.dpi / 72
         self._points = ax.transData.transform(points)
@@ -630,7 +648,7 @@ class _Labels:
                     or not (frame.y0 <= box.y0 and box.y1 <= frame.y1)
                 ):
                     continue
-                spot = ((dx, dy), box, reach > self._REACH[1])
+                spot = ((dx, dy), box, reach > self._REACH[0])
                 fallback = fallback or spot
                 if self._free(box) and not (clear and _covers(box, self._dots, 0)):
                     return spot
@@ -648,7 +666,7 @@ class _Labels:
             xytext=(dx / self._scale * 0.75, dy / self._scale * 0.75),
             textcoords="offset points",
             zorder=2,
-            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
+            arrowprops={"arrowstyle": "-", "color": label.colour, "linewidth": 0.9},
         )
 
 

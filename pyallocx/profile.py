@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyallocx._files import write_atomically
+from pyallocx._histogram import check_factor, factors_of, histogram_of
+from pyallocx._sizes import MAX_BYTES
 from pyallocx.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Profile", "load_profile", "load_profile_or_trace"]
 
-LARGEST_SIZE: Final = 1 << 48
+LARGEST_SIZE: Final = MAX_BYTES
 """The largest request size of a profile, in bytes."""
 
 SAVED: Final = "# pyallocx profile "
@@ -41,39 +43,6 @@ SAVED: Final = "# pyallocx profile "
 _WEIGHTED: Final[tuple[Literal["count", "bytes"], ...]] = ("count", "bytes")
 
 _set = object.__setattr__
-
-
-def _whole_sizes(sizes: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    array = np.asarray(sizes)
-    if array.ndim != 1:
-        raise ValueError(f"sizes has {array.ndim} dimensions, expected 1")
-    if array.dtype.kind not in "ui" and array.size:
-        # Large Python integers arrive as objects or floats; they are read again as they are.
-        items = np.asarray(sizes, dtype=object)
-        if not all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in items):
-            raise TypeError(f"sizes has dtype {array.dtype}, expected integers")
-        array = items
-    for_range = array if array.size else np.zeros(1, np.int64)
-    if int(for_range.min()) < 0 or int(for_range.max()) > LARGEST_SIZE:
-        at = int(np.argmax((array < 0) | (array > LARGEST_SIZE)))
-        raise ValueError(f"size {array[at]} is outside 0 to 2**48 bytes")
-    return array.astype(np.uint64)
-
-
-def _positive_counts(counts: npt.ArrayLike, sizes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    try:
-        array = np.asarray(counts, dtype=np.float64)
-    except OverflowError:
-        raise ValueError("a count does not fit a float") from None
-    if array.shape != sizes.shape:
-        raise ValueError(f"counts has shape {array.shape}, expected {sizes.shape} as sizes")
-    wrong = ~(np.isfinite(array) & (array > 0))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise ValueError(
-            f"the count of size {sizes[at]} is {array[at]:g}, expected a finite number above 0"
-        )
-    return array
 
 
 class Profile:
@@ -131,13 +100,8 @@ class Profile:
         name: str = "",
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        given = _whole_sizes(sizes)
-        weights = _positive_counts(counts, given)
-        if not len(given):
-            raise ValueError("a profile needs at least one size, this one is empty")
-        distinct, place = np.unique(given, return_inverse=True)
+        distinct, totals = (column.copy() for column in histogram_of(sizes, counts))
         with np.errstate(over="ignore"):
-            totals = np.bincount(place.reshape(-1), weights=weights)
             total = float(totals.sum()) + float((totals * distinct).sum())
         if not math.isfinite(total):
             raise ValueError("the counts are too large: their sums in bytes fit no float")
@@ -256,7 +220,8 @@ class Profile:
         ------
         ValueError
             No profile, unknown weights, another number of factors than of profiles, a factor that
-            is not finite and above 0; or weights ``"bytes"`` where a profile has only size 0.
+            is not finite and above 0; or weights ``"bytes"`` where one of several profiles has only
+            size 0.
 
         Examples
         --------
@@ -272,7 +237,7 @@ class Profile:
                 raise TypeError(f"profile {i + 1} must be a Profile, got {type(one).__name__}")
         if not profiles:
             raise ValueError("there is no profile to combine")
-        factors = _factors(profiles, weights)
+        factors = factors_of(profiles, weights).tolist()
         about: dict[str, Any] = {
             "format": "combined",
             "weights": weights if isinstance(weights, str) else "given",
@@ -297,7 +262,7 @@ class Profile:
 
     def scaled(self, factor: float) -> Profile:
         """Return the profile with all counts multiplied by `factor`, finite and above 0."""
-        _check_factor(factor)
+        check_factor(factor)
         return Profile(self.sizes, self._times(factor), name=self.name, metadata=self.metadata)
 
     def below(self, limit_bytes: int) -> Profile:
@@ -432,35 +397,6 @@ def _restore(sizes: Any, counts: Any, name: str, metadata: Mapping[str, Any]) ->
     return Profile(sizes, counts, name=name, metadata=metadata)
 
 
-def _check_factor(factor: float) -> float:
-    value = float(factor)
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"a factor is {factor}, expected a finite number above 0")
-    return value
-
-
-def _factors(profiles: list[Profile], weights: str | Sequence[float]) -> list[float]:
-    if isinstance(weights, str):
-        if weights == "count":
-            return [1.0] * len(profiles)
-        if weights not in ("equal", "bytes"):
-            raise ValueError(
-                f"weights is {weights!r}, allowed are 'bytes', 'count', 'equal' or a factor for "
-                "each profile"
-            )
-        by_count = weights == "equal"
-        totals = [p.total_count if by_count else p.total_bytes for p in profiles]
-        if not all(totals):
-            empty = profiles[totals.index(0.0)]
-            raise ValueError(f"{empty!r} requests no bytes, so that weights='bytes' has no scale")
-        mean = math.fsum(total / len(totals) for total in totals)
-        return [_check_factor(mean / total) for total in totals]
-    factors = [_check_factor(factor) for factor in weights]
-    if len(factors) != len(profiles):
-        raise ValueError(f"{len(factors)} weights for {len(profiles)} profiles, expected as many")
-    return factors
-
-
 def load_profile(
     path: str | os.PathLike[str],
     *,
@@ -528,6 +464,7 @@ def load_profile_or_trace(
     path: str | os.PathLike[str],
     weight: str | None = None,
     *,
+    format: str | None = None,
     on_error: str = "raise",
     progress: bool | None = None,
 ) -> Profile:
@@ -539,6 +476,8 @@ def load_profile_or_trace(
         What `load_profile` or `load` reads.
     weight : {"count", "peak", "end", "byte_time"}, optional
         As for `load_profile` and `Trace.profile`; by default ``"count"``.
+    format : str, optional
+        As for `load_profile`; then the file is no trace.
     on_error : {"raise", "skip"}, default "raise"
         As for `load`, where the file is a trace.
     progress : bool, optional
@@ -551,6 +490,8 @@ def load_profile_or_trace(
     """
     from pyallocx.profiles import load_file, stem
 
+    if format is not None:
+        return load_profile(path, format=format, weight=weight)
     name = os.fsdecode(path)
     found = load_file(name, weight=weight, traces=True, on_error=on_error, progress=progress)
     if isinstance(found, Profile):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from pyallocx.answer import cell_name, explain, noteworthy
+from pyallocx.answer import cell_name, explain, marked
 from pyallocx.table import SweepResult
 from pyallocx.units import column_unit, format_cell, format_count, printable
 
@@ -39,7 +39,7 @@ def render_text(result: SweepResult, width: int | None = None) -> str:
         Columns of the terminal; by default asked from it.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
-    marks = dict(noteworthy(result, result.x, result.y))
+    marks = dict(marked(result, result.x, result.y))
     rows = _chosen_rows(len(result), marks)
     shown: list[str] = []
     blocks: list[list[str]] = []
@@ -71,7 +71,7 @@ def render_text(result: SweepResult, width: int | None = None) -> str:
         noun = "column" if len(left_out) == 1 else "columns"
         listing = f"{len(left_out)} {noun} not shown: {', '.join(left_out)}"
         lines += textwrap.wrap(listing, max(width, 40), subsequent_indent="  ")
-    for line in _failures(result):
+    for line in [*_failures(result), *_notes(result)]:
         lines += textwrap.wrap(line, max(width, 40), subsequent_indent="  ")
     return "\n".join(line.rstrip() for line in lines)
 
@@ -103,6 +103,11 @@ def _failures(result: SweepResult) -> list[str]:
     ]
     more = len(counts) - _FAILURES_SHOWN
     return [*lines, f"{more:,} other failures"] if more > 0 else lines
+
+
+def _notes(result: SweepResult) -> list[str]:
+    """Return what the system has to say about its numbers."""
+    return [f"note: {line}" for line in result.metadata.get("notes", [])]
 
 
 def _hidden(result: SweepResult, rows: Sequence[int | None]) -> int:
@@ -170,7 +175,7 @@ def _level(blocks: list[list[str]], rows: int) -> list[list[str]]:
 
 def render_html(result: SweepResult) -> str:
     """Return an HTML table: units in the header, the knee's row marked, histograms as bars."""
-    marks = dict(noteworthy(result, result.x, result.y))
+    marks = dict(marked(result, result.x, result.y))
     rows = _chosen_rows(len(result), marks)
     failed = len(result._ok_indices()) < len(result)
     columns = [c for c in result.columns if c != "status" or failed]
@@ -191,7 +196,8 @@ def render_html(result: SweepResult) -> str:
         body.append(
             f'<tr{style}>{cells}<td style="text-align:left;white-space:nowrap">{note}</td></tr>'
         )
-    answer = "".join(f"<li>{escape(line)}</li>" for line in explain(result))
+    lines = [*explain(result), *_notes(result)]
+    answer = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return (
         '<div style="overflow-x:auto">'
         f'<div style="margin:.3em 0"><b>{escape(_headline(result))}</b></div>'

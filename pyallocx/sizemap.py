@@ -405,7 +405,7 @@ class SizeMap:
                 if out is not None:
                     raise TypeError("out goes with an array, not with one number")
                 return self._look_up_one(what, int(values))
-            values = np.asarray(values)
+            values = _listed(values, "sizes" if what in (_CLASS_OF, _ROUND) else "ids")
         if values.dtype.kind not in "iu":
             raise TypeError(f"expected integers, got an array of {values.dtype}")
         if out is None:
@@ -480,7 +480,7 @@ class SizeMap:
             if request < 0:
                 raise ValueError(f"request is {request}, allowed is at least 0")
             return min((request + mask & ~mask) + self.header_bytes, _MOST)
-        array = np.asarray(requests)
+        array = _listed(requests, "requests")
         if array.dtype.kind not in "iu":
             raise TypeError(f"expected integers, got an array of {array.dtype}")
         if array.size and array.min() < 0:
@@ -654,3 +654,22 @@ def _parse(data: bytes) -> dict[str, Any]:
     if not isinstance(document["classes"], list):
         raise TypeError(f"'classes' must be a list, got {document['classes']!r}")
     return document
+
+
+def _listed(values: Any, what: str) -> npt.NDArray[Any]:
+    """Return an array of what is no number; of a list of integers, integers.
+
+    NumPy makes floats of an empty list, and floats or objects of numbers that are in no one type of
+    its own.
+    """
+    array = np.asarray(values)
+    if isinstance(values, np.ndarray) or array.dtype.kind in "iu":
+        return array
+    items = np.asarray(values, dtype=object)
+    if not all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in items.flat):
+        return array
+    for index, item in enumerate(items.flat):
+        if item < 0:
+            raise ValueError(f"{what}[{index}] is {item}, allowed is at least 0")
+    # No class is larger, so that a number that does not fit has none either.
+    return np.minimum(items, _MOST).astype(np.uint64) if items.size else items.astype(np.uint64)

@@ -150,7 +150,8 @@ class SweepSystem(Protocol):
     ``context`` (names of the parameters that describe the surroundings rather than the choice: what
     is saved is told against a cell with the same ones), ``trace_type`` (the class of the traces
     that can be replayed), ``check(cell)`` (raises ValueError for a cell that no trace could be
-    replayed with; it is asked before anything runs, see `sweep`) and, for the command line,
+    replayed with; it is asked before anything runs, see `sweep`), ``notes(result) -> list[str]``
+    (sentences that belong under the table: what its numbers do not say) and, for the command line,
     ``explain(result) -> list[str]`` (the answer in plain sentences) and
     ``default_trace() -> (name, trace)`` (what is swept without a trace).
     """
@@ -546,6 +547,18 @@ def _tabulate(
         if column not in columns:
             columns[column] = [row.get(column) for row in measured]
     columns["status"] = [o if isinstance(o, str) else "ok" for o in outcomes]
-    return SweepResult(
-        columns, grid_keys=grid_keys, system=system.name, x=system.x, y=system.y, metadata=metadata
-    )
+
+    def table(metadata: dict[str, object]) -> SweepResult:
+        return SweepResult(
+            columns,
+            grid_keys=grid_keys,
+            system=system.name,
+            x=system.x,
+            y=system.y,
+            metadata=metadata,
+        )
+
+    notes: Callable[[SweepResult], list[str]] | None = getattr(system, "notes", None)
+    result = table(metadata)
+    found = notes(result) if notes is not None else []
+    return table(metadata | {"notes": found}) if found else result

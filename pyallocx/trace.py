@@ -542,7 +542,9 @@ class Trace:
         -------
         Profile
             Its counts are exact sums, rounded once to float. Sizes of weight 0, which byte-time can
-            have, are left out and counted in ``metadata["sizes_without_time"]``.
+            have, are left out and counted in ``metadata["sizes_without_time"]``. Of a trace with
+            `align_log2`, ``metadata["aligned_requests"]`` counts the allocs and reallocs of an
+            alignment above 16; their sizes are taken as they are.
 
         Raises
         ------

@@ -1,6 +1,7 @@
 """The verbs fit and waste."""
 
 import csv
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,7 +9,8 @@ import sys
 import pytest
 
 import pyallocx as px
-from pyallocx import cli_fit
+from pyallocx import cli_fit, profiles
+from pyallocx._flagwords import PROFILE_FORMATS
 from pyallocx.cli import main
 from pyallocx.exports import FORMATS
 
@@ -31,6 +33,7 @@ def run(capsys, *argv, code=0):
 
 def test_lists_are_those_of_the_library():
     assert cli_fit._FORMATS == FORMATS
+    assert tuple(profiles.FORMATS) == PROFILE_FORMATS
     assert sorted(cli_fit._METHODS) == sorted(px.fit.__globals__["METHODS"])
 
 
@@ -70,6 +73,39 @@ def test_json_of_fit(files, capsys):
     assert {one["name"] for one in result["presets"]} <= set(px.preset_names())
 
 
+def test_greedy_in_json(tmp_path, capsys):
+    path = tmp_path / "p.txt"
+    path.write_text("80 1000\n96 2\n128 2\n")
+    argv = ("fit", path, "--classes", 3, "--largest", 65536, "--method", "greedy")
+    out, _ = run(capsys, *argv, "--json")
+    result = json.loads(out)
+    assert (result["wastage_bytes"], result["lower_bound_bytes"], result["gap"]) == (
+        16000,
+        64,
+        15936,
+    )
+    assert result["method"] == "greedy"
+    # With a class for every size only the alignment is left, of which there is none here.
+    assert result["floor_bytes"] == 0
+    out, _ = run(capsys, *argv)
+    assert "the best table wastes at least 64 B, 15.6 KiB less (greedy" in out
+    path.write_text("81 1000\n97 2\n")
+    result = json.loads(run(capsys, *argv, "--json")[0])
+    assert result["floor_bytes"] == 1002 * 15
+
+
+def test_a_broken_condition_is_told(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "p.txt"
+    path.write_text("2000 5\n5000 3\n")
+    best = px.fit(px.load_profile(path), 2)
+    broken = dataclasses.replace(best, monge=False, method="quadratic")
+    monkeypatch.setattr(sys.modules["pyallocx.fit"], "fit", lambda *args, **options: broken)
+    out, _ = run(capsys, "fit", path)
+    assert "(quadratic, since the tail rule breaks the quadrangle condition, " in out
+    out, _ = run(capsys, "fit", path, "--json")
+    assert json.loads(out)["quadrangle_condition"] is False
+
+
 def test_flags_reach_the_fit(files, capsys):
     out, _ = run(
         capsys,
@@ -85,7 +121,18 @@ def test_flags_reach_the_fit(files, capsys):
             "--force",
             "24,1KiB",
         ),
-        *("--prefix", "2", "--page-cap", "inf", "--page", "8KiB", "--method", "quadratic"),
+        *(
+            "--request-align",
+            "16",
+            "--prefix",
+            "2",
+            "--page-cap",
+            "inf",
+            "--page",
+            "8KiB",
+            "--method",
+            "quadratic",
+        ),
         *("--tail-rule", "gperftools", "--json"),
     )
     constraints = json.loads(out)["constraints"]
@@ -95,6 +142,7 @@ def test_flags_reach_the_fit(files, capsys):
         "classes": 10,
         "bits": None,
         "header_bytes": 8,
+        "request_align_bytes": 16,
         "align_bytes": 8,
         "forced": [16, 24, 1024],
         "prefix": 2,
@@ -125,12 +173,47 @@ def test_cross_validation(files, capsys):
     assert [row["program"] for row in result["cross_validation"]["programs"]] == ["one", "two"]
 
 
+def test_cross_validation_names_a_program_that_no_class_holds(files, tmp_path, capsys):
+    path = tmp_path / "huge.txt"
+    path.write_text("100000 3\n")
+    argv = ("fit", files[0], path, "--classes", 4, "--largest", "4096", "--cross-validate")
+    out, err = run(capsys, *argv, code=1)
+    assert "classes (4)" in out
+    assert "--cross-validate: huge asks for nothing that the largest class holds (4096" in err
+
+
 def test_traces_and_weights(capsys):
     out, _ = run(capsys, "fit", "shipped:sqlite3", "--weight", "peak", "--classes", 8, "--json")
     profile = px.load_shipped("sqlite3").profile("peak")
     assert json.loads(out)["classes"] == px.fit(profile, 8).classes.tolist()
     out, _ = run(capsys, "waste", "shipped:sqlite3", "shipped:python3", "--preset", "go")
     assert "sqlite3         python3" in out
+
+
+def test_a_format_is_insisted_on(tmp_path, capsys):
+    chunks, tabs = tmp_path / "glibc.xml", tmp_path / "heap.txt"
+    chunks.write_text(
+        '<malloc version="1">\n<heap nr="0">\n<sizes>\n'
+        '<size from="33" to="33" total="99" count="3"/>\n</sizes>\n</heap>\n</malloc>\n'
+    )
+    tabs.write_text("8\t5\n24\t100\n")
+    for verb in ("fit", "waste", "info"):
+        _, err = run(capsys, verb, chunks, code=1)
+        assert err.endswith("not what was asked for; --format glibc-free reads those\n")
+        out, _ = run(capsys, verb, chunks, "--format", "glibc-free", "--json")
+        assert json.loads(out)
+        out, _ = run(capsys, verb, tabs, "--format", "heaptrack", "--json")
+        assert json.loads(out)
+        _, err = run(capsys, verb, tabs, "--format", "jemalloc", code=1)
+        assert f"{tabs}: " in err
+        _, err = run(capsys, verb, tabs, "--format", "xml", code=2)
+        assert "invalid choice" in err
+    out, _ = run(capsys, "info", tabs, "--format", "heaptrack", "--json")
+    assert json.loads(out)["metadata"]["format"] == "heaptrack"
+    _, err = run(capsys, "info", "--format", "text", code=2)
+    assert "--format text: what is shipped are traces" in err
+    _, err = run(capsys, "info", tabs, "--format", "text", "--on-error", "skip", code=2)
+    assert "read strictly" in err
 
 
 def test_equal_names_are_told_apart(files, capsys):
@@ -141,7 +224,7 @@ def test_equal_names_are_told_apart(files, capsys):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_export_is_alone_on_standard_output(format, files, tmp_path, capsys):
-    header = ["--header", "48"] if format == "memcached" else []
+    header = []
     out, err = run(capsys, "fit", *files, "--export", format, *header)
     assert "classes (" in err
     assert "classes (" not in out
@@ -166,9 +249,41 @@ def test_an_export_that_is_not_possible_is_told_beside_the_table(files, capsys):
     )
     assert "classes (3)" in out
     assert "pyallocx: error: --export: scudo: V2: " in err
-    out, err = run(capsys, "fit", files[0], "--export", "memcached", "--json", code=1)
+    assert "; --header 16 --bits 6 --prefix table makes such" in err
+    out, err = run(
+        capsys, "fit", files[0], "--export", "memcached", "--header", "0", "--json", code=1
+    )
     assert json.loads(out)["export"]["text"] is None
     assert "the smallest chunk is 48" in err
+    assert "--header 48 adds it where" in err
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_export_needs_no_other_flag(format, shared_data, capsys):
+    for path in sorted((shared_data / "sizeclass" / "profiles").iterdir()):
+        out, err = run(capsys, "fit", path, "--export", format)
+        assert out
+        assert "error" not in err
+    out, _ = run(capsys, "fit", "shipped:sqlite3", "--export", format)
+    assert out
+
+
+def test_sizes_of_items_have_their_header(files, tmp_path, capsys):
+    path = tmp_path / "items.txt"
+    path.write_bytes(b"STAT 96 5\r\nSTAT 160 3\r\nSTAT 1024 2\r\nEND\r\n")
+    out, err = run(capsys, "fit", path, "--export", "memcached")
+    assert out == "-o slab_sizes=96-160-1024\n"
+    out, _ = run(capsys, "fit", path, "--export", "memcached", "--header", "48")
+    assert out == "-o slab_sizes=144-208-1072\n"
+    _, err = run(capsys, "fit", path, files[0], "--export", "memcached", code=2)
+    assert "items.txt" not in err
+    assert "--export memcached: items has the sizes of items" in err
+    assert "give --header" in err
+
+
+def test_the_header_of_scudo_moves_its_largest_class(files, capsys):
+    out, _ = run(capsys, "fit", files[0], "--export", "scudo", "--header", "32", "--json")
+    assert json.loads(out)["classes"][-1] == 65536 + 32
 
 
 def test_curve_and_plot(files, tmp_path, capsys):
@@ -205,6 +320,13 @@ def test_waste(files, tmp_path, capsys):
     out, _ = run(capsys, "waste", files[0], "--json")
     result = json.loads(out)
     assert {row["name"] for row in result["rows"]} == set(px.preset_names())
+    assert result["above_limit"]["one"]["requests"] == 1
+    assert result["above_limit"]["one"]["requested_bytes"] == 70000
+    out, _ = run(capsys, "waste", files[0], "--preset", "linux-kmalloc")
+    *_, above, without, _, sources = out.splitlines()
+    assert sources == "  sources: one: text profile"
+    assert above.startswith("above 64 KiB, in no figure: one, 1 request (0.259%) of 68.4 KiB (")
+    assert without == "up to 64 KiB, without a class in linux-kmalloc: one, 2 requests"
     out, _ = run(capsys, "waste", files[0], "--preset", "go", "--limit", "1KiB", "--json")
     assert json.loads(out)["limit_bytes"] == 1024
 
@@ -213,16 +335,20 @@ def test_waste(files, tmp_path, capsys):
     ("argv", "message"),
     [
         (["fit"], "required"),
-        (["fit", "ONE", "--classes", "0"], "classes must be between 1"),
+        (["fit", "ONE", "--classes", "0"], "--classes must be between 1"),
         (["fit", "ONE", "--classes", "many"], "--classes: 'many' is not a number"),
         (["fit", "ONE", "--classes", "inf"], "--classes: 'inf' is not a finite number"),
-        (["fit", "ONE", "--prefix", "table"], "which needs bits"),
+        (["fit", "ONE", "--prefix", "table"], "--prefix is 'table', which needs --bits"),
         (["fit", "ONE", "--classes", "2", "--force", "16,32"], "3 must be there"),
         (["fit", "ONE", "--force", "16,,32"], "--force"),
-        (["fit", "ONE", "--largest", "8"], "largest_bytes"),
-        (["fit", "ONE", "--header", "1MiB", "--largest", "64KiB"], "header_bytes"),
+        (["fit", "ONE", "--largest", "8"], "--largest is 8"),
+        (["fit", "ONE", "--largest", "96", "--bits", "1"], "above --header (0); --bits allows 1"),
+        (["fit", "ONE", "--header", "8", "--bits", "1"], "--bits=1 leaves no class"),
+        (["fit", "ONE", "--bits", "65"], "--bits must be"),
+        (["fit", "ONE", "--align", "3"], "--align is 3"),
+        (["fit", "ONE", "--header", "1MiB", "--largest", "64KiB"], "--header"),
         (["fit", "ONE", "--page-cap", "two"], "--page-cap: 'two' is not a number of pages"),
-        (["fit", "ONE", "--page-cap", "nan"], "page_cap"),
+        (["fit", "ONE", "--page-cap", "nan"], "--page-cap must be"),
         (["fit", "ONE", "--cross-validate"], "at least two"),
         (["fit", "ONE", "-o", "x"], "nothing to write without --export"),
         (["fit", "ONE", "--name", "x"], "nothing to name without --export"),

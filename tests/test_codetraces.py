@@ -165,10 +165,31 @@ def test_v8_moves_of_others(tmp_path: Path) -> None:
 
 def test_v8_deleted_chunks(tmp_path: Path) -> None:
     lines = "delete,LargeObjectChunk,0x10000\ndelete,MemoryChunk,0x10000\nnew,CodeRange,0x30,0\n"
-    trace = load(tmp_path, V8 + lines + "delete,CodeRange,0x30\n")
-    assert shape(trace)[2:] == [("F", 0, 0), ("F", 1, 0)]
+    later = "code-creation,JS,11,40,0x80000,16,g,0x7f,^\n"
+    trace = load(tmp_path, V8 + lines + "delete,CodeRange,0x30\n" + later)
+    assert shape(trace)[2:] == [("F", 0, 0), ("F", 1, 0), ("A", 2, 16)]
     assert inferred(trace) == {"deleted_chunk": 2}
     assert trace.metadata["counts"]["deletes_of_unknown"] == 1
+
+
+def test_v8_the_end_of_the_program_is_no_death(tmp_path: Path) -> None:
+    """Only where all code dies after the last creation or move; the trace ends before it."""
+    more = "new,MemoryChunk,0x20000,4096\ncode-creation,JS,11,40,0x20000,16,g,0x7f,^\n"
+    ends = ["delete,MemoryChunk,0x10000\n", "delete,MemoryChunk,0x20000\n"]
+    trace = load(tmp_path, V8 + more + "".join(ends))
+    assert shape(trace) == shape(load(tmp_path, V8 + more))
+    assert inferred(trace) == {}
+    assert trace.metadata["counts"]["deaths_at_exit"] == 3
+    assert trace.summary()["live_objects_end"] == 3
+    # A collector took a page, and the log ended while other code lived.
+    trace = load(tmp_path, V8 + more + ends[0])
+    assert inferred(trace) == {"deleted_chunk": 2}
+    assert "deaths_at_exit" not in trace.metadata["counts"]
+    # One page died in the run.
+    trace = load(tmp_path, V8 + ends[0] + more + ends[1])
+    assert shape(trace)[-1] == ("A", 2, 16)
+    assert inferred(trace) == {"deleted_chunk": 2}
+    assert trace.metadata["counts"]["deaths_at_exit"] == 1
 
 
 def test_v8_lines_passed_over(tmp_path: Path) -> None:

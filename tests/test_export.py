@@ -396,6 +396,27 @@ def test_a_name_is_no_code():
     assert "#error" not in text
     assert "int_x_error_no_class(uint64_t size)" in text
     assert px.export(px.SizeMap([16], name="3 words"), "flat").count("size_3_words_class(") >= 1
+    # Words that do not compile: of the languages, and those that the text uses itself.
+    wrong = {
+        "scudo": ["class", "int", "typename", "_", "Classes", "NumBits", "SizeDelta", "uptr"],
+        "flat": ["int", "static", "alignas", "nullptr"],
+        "tcmalloc": ["class", "SizeClassInfo"],
+        "go": ["type", "func", "range", "_"],
+    }
+    subjects = {
+        "scudo": px.preset("scudo-android64-19"),
+        "flat": px.SizeMap([16]),
+        "tcmalloc": px.preset("google-tcmalloc"),
+        "go": px.preset("go"),
+    }
+    for format, names in wrong.items():
+        for name in names:
+            with pytest.raises(ValueError, match="name must be"):
+                px.export(subjects[format], format, name=name)
+        assert px.export(subjects[format], format, name="Classes_")
+    for name in ("Classes", "class"):
+        (struct,) = re.findall(r"struct (\w+)", px.export(px.SizeMap([16], name=name), "scudo"))
+        assert struct == f"size_{name}"
 
 
 def test_mistakes_in_what_is_written_are_found(monkeypatch):

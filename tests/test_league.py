@@ -42,7 +42,7 @@ def test_all_presets_and_a_table_of_ones_own():
     assert {row.name for row in result.rows} == {*px.preset_names(), "ours"}
     assert result.best(0).percents[0] == min(row.percents[0] for row in result.rows if row.complete)
     text = repr(result)
-    assert len(text.splitlines()) == len(result.rows) + 1
+    assert len(text.splitlines()) == len(result.rows) + 1 + len(result.notes())
     # All that are equal to the least.
     least = [row for row in result.rows if row.complete and row.percents == result.rows[0].percents]
     assert text.count("*") == 2 * len(least)
@@ -57,6 +57,22 @@ def test_the_larger_requests_are_left_out():
     assert whole.classes > part.classes == 45
 
 
+def test_what_is_in_no_figure_is_counted():
+    result = px.league(PROGRAMS, ["jemalloc", "linux-kmalloc"])
+    none, some = result.above
+    assert none == (0, 0, 0, 0)
+    assert (some.requests, some.requested_bytes, some.request_share) == (1, 70000, 1 / 59)
+    assert some.byte_share == 70000 / PROGRAMS[1].total_bytes
+    assert result.notes() == [
+        "above 64 KiB, in no figure: two, 1 request (1.69%) of 68.4 KiB (30.4% of its bytes)",
+        "up to 64 KiB, without a class in linux-kmalloc: two, 2 requests",
+    ]
+    assert repr(result).endswith("\n".join(result.notes()))
+    assert not px.league(PROGRAMS[0], ["jemalloc"]).notes()
+    (at,) = px.league({65536: 3, 65537: 1}, ["jemalloc"]).above
+    assert (at.requests, at.requested_bytes) == (1, 65537)
+
+
 def test_csv(tmp_path):
     result = px.league(PROGRAMS, ["jemalloc", "linux-kmalloc"])
     result.to_csv(tmp_path / "league.csv")
@@ -64,6 +80,10 @@ def test_csv(tmp_path):
     assert [row["name"] for row in rows] == ["jemalloc", "linux-kmalloc"]
     assert float(rows[0]["one"]) == result.rows[0].percents[0]
     assert [float(row["excluded"]) for row in rows] == [0, 2]
+    assert [float(row["two excluded"]) for row in rows] == [0, 2]
+    assert [float(row["two above_requests"]) for row in rows] == [1, 1]
+    assert [float(row["two above_bytes"]) for row in rows] == [70000, 70000]
+    assert [float(row["one above_bytes"]) for row in rows] == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import pyallocx as px
 from pyallocx import SweepResult
+from pyallocx.answer import explain
 
 matplotlib = pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure  # noqa: E402
@@ -294,10 +295,11 @@ def test_a_range_is_of_numbers_that_follow_each_other():
             {"key": values, "waste_bytes": waste, "calls": [200 - w for w in waste]},
             grid_keys=["key"], system="demo", x="waste_bytes", y="calls",
         )  # fmt: skip
-        return {text.get_text().removeprefix("best: ") for text in labels(res.plot(ax=new_ax()))}
+        found = {text.get_text() for text in labels(res.plot(ax=new_ax()))}
+        return {text.removeprefix("best: ").removeprefix("least churn: ") for text in found}
 
     assert texts_of([4, 1, 2, 8], [5, 5, 5, 9]) == {"1 … 4", "8"}
-    assert texts_of([1, 2, 4, 8], [5, 9, 5, 9]) == {"1, 4", "2, 8"}
+    assert texts_of([1, 2, 4, 8], [5, 9, 5, 9]) == {"1, 4", "8 (same: 2, 8)"}
     assert texts_of(["a", "b", "c", "d"], [5, 5, 5, 9]) == {"a = b = c", "d"}
     assert texts_of(list("abcdefg"), [5] * 6 + [9]) == {"a = b = c = 3 more", "g"}
 
@@ -369,3 +371,57 @@ def test_more_series_than_colours_are_told_apart():
             for line in lines
         }
         assert len(looks) == len(lines) == 13
+
+
+def test_a_long_title_is_not_cut_off():
+    """Of words, or of one word without a space: the picture is as wide as it is."""
+    for name in ("2,000 synthetic methods in two streams, 4,000 allocs (px.f())", "W" * 150):
+        res = SweepResult(
+            {"key": [1, 2, 3], "waste_bytes": [1, 2, 3], "calls": [3, 2, 1]},
+            grid_keys=["key"], system="demo", x="waste_bytes", y="calls",
+            metadata={"trace": {"name": name, "events": 6000}},
+        )  # fmt: skip
+        ax = res.plot()
+        figure = ax.get_figure()
+        figure.draw_without_rendering()
+        (title,) = (t for t in figure.texts if t.get_text().startswith("demo"))
+        assert title.get_window_extent().x1 <= figure.bbox.x1
+        assert "".join(title.get_text().split()) == f"demo:{''.join(name.split())},6,000events"
+
+
+def test_what_the_subtitle_compares_is_marked():
+    res = SweepResult(
+        {"key": [1, 2], "waste_bytes": [1, 2], "calls": [30, 2]},
+        grid_keys=["key"], system="demo", x="waste_bytes", y="calls",
+    )  # fmt: skip
+    assert "least churn: 2" in {text.get_text() for text in labels(res.plot(ax=new_ax()))}
+    assert "<- least churn" in repr(res)
+
+
+def test_a_gain_is_no_price():
+    res = SweepResult(
+        {"key": [1, 2], "waste_bytes": [2048, 1024], "calls": [30, 2]},
+        grid_keys=["key"], system="demo", x="waste_bytes", y="calls",
+    )  # fmt: skip
+    (line,) = explain(res)
+    assert line.endswith("(30 -> 2), and 1 KiB less of waste.")
+    title = res.plot(ax=new_ax()).get_title(loc="left")
+    assert title.endswith(", and 1 KiB less")
+
+
+def test_best_says_what_is_best():
+    def table(waste, calls):
+        return SweepResult(
+            {"key": list(range(len(waste))), "waste_bytes": waste, "calls": calls},
+            grid_keys=["key"], system="demo", x="waste_bytes", y="calls",
+        )  # fmt: skip
+
+    same = table([1024, 1024], [5, 5])
+    assert "<- best" not in repr(same)
+    assert explain(same) == ["All 2 measured cells are the same: 5 calls, 1 KiB of waste."]
+    less = table([1024, 2048], [5, 5])
+    assert "<- best" in repr(less)
+    assert explain(less) == [
+        "key 0 (best): no cell has fewer calls (5), and of those with as few it has the least "
+        "waste (1 KiB)."
+    ]

@@ -358,3 +358,39 @@ def test_real_trace(shared_data):
         for s, c in zip(by_time.sizes.tolist(), by_time.counts.tolist(), strict=True)
     )
     assert math.isclose(summed, area, rel_tol=1e-14)
+
+
+def test_aligned_requests_are_counted():
+    trace = px.Trace(
+        op=[0, 0, 0, 2, 1],
+        object=[0, 1, 2, 0, 1],
+        size_bytes=[48, 8, 100, 64, 0],
+        align_log2=[4, 5, 12, 6, 9],
+    )
+    for weight in ("count", "peak", "end", "byte_time"):
+        profile = trace.profile(weight)
+        assert profile.metadata["aligned_requests"] == 3  # the free asks for nothing
+        assert 8 in profile.sizes or weight == "end"
+    plain = px.Trace(op=[0], object=[0], size_bytes=[8])
+    assert "aligned_requests" not in plain.profile().metadata
+
+
+def test_a_profile_and_a_fit_check_alike():
+    wrong = [([], []), ([16], [0]), ([16], [math.nan]), ([-1], [1]), ([16], [1, 2]), ([1.5], [1])]
+    for sizes, counts in [*wrong, ([2**70], [1]), ([16], ["many"]), ([True], [1]), ([[1]], [[1]])]:
+        told = []
+        for make in (px.Profile, lambda *pair: px.fit(pair, 1)):
+            with pytest.raises((ValueError, TypeError)) as caught:
+                make(sizes, counts)
+            told.append((caught.type, str(caught.value)))
+        assert told[0] == told[1]
+    given = np.array([16, 32], np.uint64), np.array([1.0, 2.0])
+    made = px.Profile(*given)
+    assert not any(
+        np.shares_memory(a, b) for a, b in zip(given, (made.sizes, made.counts), strict=True)
+    )
+    pair = [px.Profile([16], [1]), px.Profile([32], [1])]
+    for weights in ("size", [1], [1, 0], [1, math.nan]):
+        for combine in (px.Profile.combine, lambda both, weights: px.fit(both, 1, weights=weights)):
+            with pytest.raises(ValueError, match="weights"):
+                combine(pair, weights)

@@ -141,7 +141,7 @@ def test_record_what_cannot_be_written(tmp_path: Path, out: str, code: int, mess
 def test_record_what_may_not_be_executed(tmp_path: Path) -> None:
     program = tmp_path / "node"
     program.write_text("this is no program")
-    with pytest.raises(UnknownProgram, match="node: not to be executed"):
+    with pytest.raises(UnknownProgram, match="node: it may not be executed"):
         record_jit([str(program)])
     program.chmod(0o755)
     done = run_record(tmp_path, "--", str(program))
@@ -165,7 +165,7 @@ def test_record_a_killed_program_whose_log_is_cut(tmp_path: Path) -> None:
     assert trace.metadata["dropped"] == {"truncated": 1}
     done = run_record(tmp_path, "--", str(fake), "die")
     assert done.returncode == 128 + signal.SIGKILL
-    assert "1 events (1 event of the file dropped)" in done.stderr
+    assert "1 event (1 event of the file dropped)" in done.stderr
 
 
 @java
@@ -285,3 +285,69 @@ def test_record_passes_on_what_asks_it_to_end(tmp_path: Path) -> None:
     assert (process.returncode, out) == (4, "asked to end\n")
     assert "not kept" in err
     assert list(tmp_path.iterdir()) == []
+
+
+@node
+def test_another_isolate_is_read_when_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "script.js"
+    script.write_text(SCRIPT)
+    found = {}
+    for number in ("0", "1"):
+        out = tmp_path / f"{number}.npz"
+        done = run_record(
+            tmp_path, "--isolate", number, "-o", str(out), "--", "node", str(script), "worker"
+        )
+        assert done.returncode == 0, done.stderr
+        found[number] = trace = px.load(out)
+        assert (trace.metadata["isolates"], trace.metadata["isolate"]) == (2, int(number))
+        line = f"1 more isolate (threads), with {trace.metadata['creations_not_read']} creation"
+        assert line in done.stderr
+        assert main(["info", str(out)]) == 0
+    # The main isolate compiles; whether the worker does before it ends is a matter of luck.
+    assert found["1"].metadata["creations_not_read"] > 0
+    done = run_record(tmp_path, "--isolate", "2", "--", "node", str(script), "worker")
+    assert "node has no isolate 2; there are 0 to 1" in done.stderr
+    assert done.returncode == 1
+    done = run_record(tmp_path, "--isolate", "-1", "--", "node", str(script))
+    assert done.returncode == 2
+    with pytest.raises(ValueError, match="isolate is -1"):
+        record_jit(["node"], isolate=-1)
+
+
+@node
+def test_the_end_of_a_program_is_no_death(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "trace.npz"
+    done = run_record(tmp_path, "-o", str(out), "--", "node", "-e", "1")
+    trace = px.load(out)
+    deaths = trace.metadata["counts"]["deaths_at_exit"]
+    assert trace.summary()["live_objects_end"] == deaths > 0
+    line = f"{deaths} deaths of code by the end of the program"
+    assert f"left out: {line}" in done.stderr
+    assert main(["info", str(out)]) == 0
+    assert line in capsys.readouterr().out
+    assert px.replay_code(trace).row["code_bytes_end"] > 0
+
+
+@node
+def test_its_own_flag_overrides_ours(tmp_path: Path) -> None:
+    log = tmp_path / "own.log"
+    with pytest.raises(RecordingError, match=f"its own flag --logfile={log} overrode ours"):
+        record_jit(["node", f"--logfile={log}", "-e", "1"])
+
+
+@java
+def test_its_own_flag_overrides_ours_in_java(tmp_path: Path) -> None:
+    flag = f"-XX:LogFile={tmp_path / 'own.log'}"
+    with pytest.raises(RecordingError, match=f"its own flag {flag} overrode ours"):
+        record_jit(["java", flag, "-version"])
+
+
+@node
+def test_a_link_to_node_is_node(tmp_path: Path) -> None:
+    link = tmp_path / "mine"
+    program = shutil.which("node")
+    assert program is not None
+    link.symlink_to(program)
+    assert len(record_jit([str(link), "-e", "1"]).trace) > 0

@@ -67,7 +67,7 @@ def test_more_classes_than_candidates():
         assert best.classes.tolist() == [16, 80]
         assert best.spare == 198
         assert best.wastage_bytes == best.floor_bytes == 2 * 11 + 10 + 27
-        assert "198 classes more would save nothing" in repr(best)
+        assert "198 more classes would save nothing" in repr(best)
         assert best.best_addition() is None
     assert len(best.curve(1000)) == 2
 
@@ -437,6 +437,13 @@ def test_weights_of_several_profiles():
             rows(weights)
     with pytest.raises(ValueError, match="no bytes"):
         px.fit([first, {0: 2}], weights="bytes")
+    # One program alone is weighed as well, though to no effect.
+    for alone in (first, [first]):
+        for weights in ("x", [math.nan], [0], [1, 2]):
+            with pytest.raises(ValueError, match="weights"):
+                px.fit(alone, 2, weights=weights)
+        assert len({px.fit(alone, 2, weights=w).wastage_bytes for w in ("bytes", "count")}) == 1
+    assert px.fit({0: 2}, 2, weights="bytes").wastage_bytes == 32
     both = [px.Profile(list(p), list(p.values())) for p in (first, second)]
     for weights in ("count", "equal", "bytes", (1, 10)):
         joined = px.fit(px.Profile.combine(both, weights), 9).table.rows
@@ -453,12 +460,12 @@ def test_a_trace_is_a_profile_of_its_allocations():
     [
         ({}, "the profile is empty"),
         ([], "no profiles"),
-        ({16: 0}, "size 16 has count 0"),
-        ({16: 1, 32: -2}, "size 32 has count -2"),
-        ({16: math.nan}, "size 16 has count nan"),
-        ({16: math.inf}, "size 16 has count inf"),
-        ({-1: 1}, "size -1 is out of range"),
-        ({2**48 + 1: 1}, "out of range"),
+        ({16: 0}, "the count of size 16 is 0"),
+        ({16: 1, 32: -2}, "the count of size 32 is -2"),
+        ({16: math.nan}, "the count of size 16 is nan"),
+        ({16: math.inf}, "the count of size 16 is inf"),
+        ({-1: 1}, "size -1 is outside"),
+        ({2**48 + 1: 1}, "is outside 0 to"),
         (([1, 2], [1]), "shape"),
     ],
 )
@@ -520,6 +527,11 @@ def test_wrong_types():
 def test_bad_tables():
     with pytest.raises(ValueError, match="empty"):
         px.wastage([], {1: 1})
+    for classes in ([16.7, 32.2], np.array([16.0]), [True], ["16"]):
+        with pytest.raises(TypeError, match="class 1 must be an integer"):
+            px.wastage(classes, {1: 1})
+    with pytest.raises(ValueError, match="class 2 is -1"):
+        px.wastage([16, -1], {1: 1})
     with pytest.raises(ValueError, match="classes must rise, but 16 follows 32"):
         px.wastage([32, 16], {1: 1})
     with pytest.raises(ValueError, match="header_bytes is 32, which leaves nothing"):
@@ -537,7 +549,9 @@ def test_a_fit_is_a_value():
     assert copy.curve(3)["wastage_bytes"].tolist() == best.curve(3)["wastage_bytes"].tolist()
     with pytest.raises(ValueError, match="read-only"):
         best.classes[0] = 1
-    assert "proved optimal" in repr(px.fit({16: 3, 100: 2}, 1))
+    assert "no table of so many classes wastes less: the lower bound is the same (price)" in repr(
+        px.fit({16: 3, 100: 2}, 1, method="price")
+    )
     assert "<table>" in best._repr_html_()
     assert "<table>" in best.table._repr_html_()
     frame = best.table.to_pandas()

@@ -373,7 +373,7 @@ def test_refusals(call, text):
         lambda: px.SizeMap([16]).class_of(True),
         lambda: px.SizeMap([16]).class_of(np.array([True])),
         lambda: px.SizeMap([16]).class_of(np.array([1.0])),
-        lambda: px.SizeMap([16]).class_of([2**70]),
+        lambda: px.SizeMap([16]).class_of(["16"]),
         lambda: px.SizeMap([16]).class_of(3, out=np.empty(1, np.uint8)),
         lambda: px.SizeMap([16]).class_of([3], out=[0]),
         lambda: px.SizeMap([16]).class_of([3], out=np.empty(1)),
@@ -730,3 +730,22 @@ def test_ctrl_c_is_heard():
     threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         list(map(ours.class_of, [sizes] * 1000))
+
+
+def test_lists_are_integers():
+    sizes = px.SizeMap([16, 32], header_bytes=8, align_bytes=4)
+    for call in (sizes.class_of, sizes.size_of, sizes.round, sizes.least_set_bit, sizes.need):
+        empty = call([])
+        assert (empty.shape, empty.dtype) == ((0,), call(np.array([], dtype=np.uint64)).dtype)
+        for wrong in ([1.0], [True], ["1"], [None, 1], np.array([]), np.array([1], dtype=object)):
+            with pytest.raises(TypeError):
+                call(wrong)
+        with pytest.raises(ValueError, match="-1"):
+            call([2**63, -1])
+    for large in (2**63, 2**64 - 1, 2**64, 2**70):
+        assert sizes.class_of([1, large]).tolist() == [1, sizes.class_of(large)] == [1, 0]
+        assert sizes.round([1, large]).tolist() == [16, sizes.round(large)]
+        assert sizes.need([1, large]).tolist() == [12, sizes.need(large)]
+        with pytest.raises(ValueError):
+            sizes.size_of([1, large])
+    assert sizes.class_of([[1, 2**63], [17, 33]]).tolist() == [[1, 0], [2, 0]]

@@ -103,6 +103,7 @@ static int compile_in_blocks(ax_code_replay *r, uint64_t size_bytes, uint32_t *l
             return status;
         }
         const uint64_t payload = ax_block_payload(heap, block);
+        r->undersized_blocks += payload < heap->params.min_payload_bytes;
         const uint64_t room = payload > r->jump_bytes ? payload - r->jump_bytes : 0;
         /* A policy whose arithmetic is wrong can hand out a block of no use or no sense. */
         if (room == 0 || payload > heap->params.chunk_bytes) {
@@ -190,11 +191,20 @@ static int one_event(ax_code_replay *r, size_t i)
     return status;
 }
 
-int ax_code_replay_step(ax_code_replay *r, size_t events, size_t *left, ax_detail *detail)
+/* What a replay has done until now, in steps of a search. */
+static uint64_t work_done(const ax_code_replay *r)
+{
+    return r->heap.counters.list_scan_steps + AX_CODE_EVENT_WORK * (uint64_t)r->at +
+           AX_CODE_CALL_WORK * r->seam.attempts;
+}
+
+int ax_code_replay_step(ax_code_replay *r, size_t events, uint64_t work, size_t *left,
+                        ax_detail *detail)
 {
     const size_t rest = r->trace.events - r->at;
     const size_t end = r->at + (events < rest ? events : rest);
-    for (; r->status == AX_OK && r->at < end; r->at++) {
+    const uint64_t before = work_done(r);
+    for (; r->status == AX_OK && r->at < end && work_done(r) - before < work; r->at++) {
         r->status = one_event(r, r->at);
         if (r->status != AX_OK) {
             break;
@@ -295,6 +305,7 @@ int ax_code_replay_row(const ax_code_replay *r, ax_code_row *out)
     out->external_fragmentation = t.free_bytes - t.largest_free_bytes;
     out->blocks_end = t.blocks;
     out->chunks_end = heap->chunks_alive;
+    out->undersized_blocks = r->undersized_blocks;
     out->counters = heap->counters;
     out->pages_flipped_per_method =
         r->methods ? (double)heap->counters.pages_flipped / (double)r->methods : 0.0;

@@ -19,6 +19,11 @@
 
 typedef unsigned __int128 ax_code_u128;
 
+#define AX_CODE_EVENT_WORK 16
+#define AX_CODE_CALL_WORK 256
+/* A few hundredths of a second. */
+#define AX_CODE_STEP_WORK (UINT64_C(1) << 21)
+
 /* Pages of these sizes are counted under recent code. */
 #define AX_HOT_SIZES 3
 
@@ -39,6 +44,7 @@ typedef struct ax_code_replay {
     ax_code_range *recent; /* a ring */
     uint64_t recent_room, recent_next;
     uint64_t methods;
+    uint64_t undersized_blocks; /* handed out with less payload than the least */
     uint64_t code_bytes_peak, largest_wastage;
     ax_code_u128 mapped_events; /* sums over events */
     ax_code_u128 wastage_events;
@@ -58,7 +64,12 @@ typedef struct ax_code_replay_options {
 
 int ax_code_replay_begin(ax_code_replay *replay, const ax_trace_view *trace,
                          const ax_code_replay_options *options, ax_detail *detail);
-int ax_code_replay_step(ax_code_replay *replay, size_t events, size_t *left, ax_detail *detail);
+/* Replays at most so many events more, and ends before that once they have made so much work, so
+ * that the caller comes to hear of a cancellation however slow a policy is. Work is counted, not
+ * timed: a step of a search is 1, an event AX_CODE_EVENT_WORK, a system call AX_CODE_CALL_WORK. An
+ * event is not interrupted. */
+int ax_code_replay_step(ax_code_replay *replay, size_t events, uint64_t work, size_t *left,
+                        ax_detail *detail);
 void ax_code_replay_end(ax_code_replay *replay);
 
 typedef struct ax_code_row {
@@ -69,6 +80,7 @@ typedef struct ax_code_row {
     uint64_t header_bytes, dead_bytes, free_bytes, largest_free_block;
     uint64_t internal_fragmentation, external_fragmentation;
     uint64_t blocks_end, chunks_end;
+    uint64_t undersized_blocks;
     uint64_t hot_pages[AX_HOT_SIZES];
     ax_code_counters counters;
 } ax_code_row;

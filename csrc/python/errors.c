@@ -1,12 +1,21 @@
 /* One switch from the core's answers to Python's exceptions. */
 #include "binding.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
-/* PyErr_Format of CPython 3.11 knows no hexadecimal wider than int but that of pointers. */
-static void *hex(uint64_t number)
+/* PyErr_Format of CPython 3.11 knows no hexadecimal wider than int but that of pointers, whose zero
+ * it writes as the C library does, which may be (nil). */
+typedef struct hex_text {
+    char text[2 + 16 + 1];
+} hex_text;
+
+static hex_text hex(uint64_t number)
 {
-    return (void *)(uintptr_t)number;
+    hex_text made;
+    snprintf(made.text, sizeof made.text, "0x%" PRIx64, number);
+    return made;
 }
 
 PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
@@ -18,7 +27,8 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
 
     switch (status) {
     case AX_ERR_NOMEM:
-        PyErr_SetString(PyExc_MemoryError, d->what ? what : "the backing refused memory");
+        PyErr_SetString(PyExc_MemoryError,
+                        d->what ? what : "out of memory: the system refused a request for more");
         return NULL;
     case AX_ERR_RANGE:
         if (d->where) {
@@ -36,20 +46,20 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
     case AX_ERR_STALE:
     case AX_ERR_DOUBLE_FREE:
     case AX_ERR_WRONG_KEY:
-        return PyErr_Format(state->InvalidFree, "%s (address %p)", what, hex(d->value));
+        return PyErr_Format(state->InvalidFree, "%s (address %s)", what, hex(d->value).text);
     case AX_ERR_WRONG_SIZE:
         return PyErr_Format(
             PyExc_ValueError, "key %llu holds objects of %llu bytes, asked for %llu bytes",
             (unsigned long long)d->where, (unsigned long long)d->low, (unsigned long long)d->value);
     case AX_ERR_POISON:
         if (d->what) {
-            return PyErr_Format(state->PoisonError, "%s: object at %p, found %p", what,
-                                hex(d->high), hex(d->value));
+            return PyErr_Format(state->PoisonError, "%s: object at %s, found %s", what,
+                                hex(d->high).text, hex(d->value).text);
         }
         return PyErr_Format(
             state->PoisonError,
-            "free object at %p was written to: at byte offset %llu wanted %p, found %p",
-            hex(d->high), (unsigned long long)d->where, hex(d->low), hex(d->value));
+            "free object at %s was written to: at byte offset %llu wanted %s, found %s",
+            hex(d->high).text, (unsigned long long)d->where, hex(d->low).text, hex(d->value).text);
     case AX_ERR_CORRUPT:
         return PyErr_Format(state->CorruptionError, "%s: found %llu, expected %llu (at %llu)", what,
                             (unsigned long long)d->value, (unsigned long long)d->low,
@@ -58,14 +68,15 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail)
         if ((uint32_t)d->high == UINT32_MAX) {
             return PyErr_Format(
                 state->CorruptionError,
-                "%s: %s of the terminator of chunk %llu at %p: found %p, expected %p", text, what,
-                (unsigned long long)(d->high >> 32), hex(d->where), hex(d->value), hex(d->low));
+                "%s: %s of the terminator of chunk %llu at %s: found %s, expected %s", text, what,
+                (unsigned long long)(d->high >> 32), hex(d->where).text, hex(d->value).text,
+                hex(d->low).text);
         }
         return PyErr_Format(state->CorruptionError,
-                            "%s: %s of block %llu of chunk %llu at %p: found %p, expected %p", text,
+                            "%s: %s of block %llu of chunk %llu at %s: found %s, expected %s", text,
                             what, (unsigned long long)(uint32_t)d->high,
-                            (unsigned long long)(d->high >> 32), hex(d->where), hex(d->value),
-                            hex(d->low));
+                            (unsigned long long)(d->high >> 32), hex(d->where).text,
+                            hex(d->value).text, hex(d->low).text);
     case AX_ERR_CLOSED:
     case AX_ERR_SEALED:
         return PyErr_Format(PyExc_ValueError, "%s", what);

@@ -91,7 +91,8 @@ static PyObject *replay_step(PyObject *op, PyObject *argument)
     size_t left = 0;
     ax_detail detail = {0};
     int status;
-    Py_BEGIN_ALLOW_THREADS status = ax_code_replay_step(&self->replay, events, &left, &detail);
+    Py_BEGIN_ALLOW_THREADS status =
+        ax_code_replay_step(&self->replay, events, AX_CODE_STEP_WORK, &left, &detail);
     Py_END_ALLOW_THREADS axpy_leave(&self->busy);
     return status == AX_OK ? PyLong_FromSize_t(left) : axpy_raise(self->state, status, &detail);
 }
@@ -132,6 +133,7 @@ static PyObject *row_dict(const ax_code_row *row)
         {"hot_pages_4k", row->hot_pages[0]},
         {"hot_pages_64k", row->hot_pages[1]},
         {"hot_pages_2m", row->hot_pages[2]},
+        {"undersized_blocks", row->undersized_blocks},
         {"blocks_end", row->blocks_end},
         {"chunks_end", row->chunks_end},
     };
@@ -196,7 +198,8 @@ static PyObject *replay_blocks(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef replay_methods[] = {
     {"step", replay_step, METH_O,
-     "step($self, events, /)\n--\n\nReplay at most so many events more; how many are left."},
+     "step($self, events, /)\n--\n\n"
+     "Replay at most so many events more, fewer where they are slow; how many are left."},
     {"row", replay_row, METH_NOARGS, "row($self, /)\n--\n\nThe counters of a finished replay."},
     {"check", replay_check, METH_NOARGS,
      "check($self, /)\n--\n\nRaise CorruptionError if the heap's state is inconsistent."},

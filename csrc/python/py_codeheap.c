@@ -1,4 +1,5 @@
 /* CodeHeap and Block: code on real pages that a CPU executes. */
+#include "code.h"
 #include "live.h"
 #include "params.h"
 
@@ -211,7 +212,7 @@ static PyObject *heap_shrink(PyObject *op, PyObject *args, PyObject *kwargs)
     }
     BlockObject *block = get_block(self, object);
     if (!block ||
-        axpy_get_number(size_object, "size_bytes", 1, UINT64_C(1) << 32, &size_bytes) < 0 ||
+        axpy_get_number(size_object, "size_bytes", 1, block->size_bytes, &size_bytes) < 0 ||
         enter(self) < 0) {
         return NULL;
     }
@@ -334,6 +335,22 @@ static PyObject *heap_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     return status == AX_OK ? dict : axpy_raise(self->state, status, &detail);
 }
 
+static PyObject *heap_blocks(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    CodeHeapObject *self = (CodeHeapObject *)op;
+    if (enter(self) < 0) {
+        return NULL;
+    }
+    PyObject *rows = NULL;
+    if (self->live.open) {
+        rows = axpy_code_blocks(&self->live.heap);
+    } else {
+        PyErr_SetString(PyExc_ValueError, "code heap is closed");
+    }
+    axpy_leave(&self->busy);
+    return rows;
+}
+
 static PyObject *heap_fail(PyObject *op, PyObject *args, PyObject *kwargs)
 {
     CodeHeapObject *self = (CodeHeapObject *)op;
@@ -429,6 +446,11 @@ static PyMethodDef heap_methods[] = {
      "``used_blocks``, which is ``open_blocks`` and ``sealed_blocks``, and "
      "``free_blocks``\n"
      "    together are what a sweep's column ``blocks_end`` counts."},
+    {"blocks", heap_blocks, METH_NOARGS,
+     "blocks($self, /)\n--\n\n"
+     "Return every block, free ones too, in the order of addresses.\n\n"
+     "Returns\n-------\n"
+     "list of dict\n    As ``blocks`` of `CodeReplay`; `chunk_map` draws them."},
     {"check", heap_check, METH_NOARGS,
      "check($self, /)\n--\n\n"
      "Walk the whole state, headers in the chunks included, and raise if a rule is broken.\n\n"

@@ -83,7 +83,7 @@ static void test_refusals(void)
         size_t left;
         ax_detail detail = {0};
         CHECK(begin(&options, &detail) == AX_OK);
-        CHECK(ax_code_replay_step(&r, SIZE_MAX, &left, &detail) == AX_OK && left == 0);
+        CHECK(ax_code_replay_step(&r, SIZE_MAX, UINT64_MAX, &left, &detail) == AX_OK && left == 0);
         CHECK(ax_codeheap_check(&r.heap, &detail) == AX_OK);
         const uint64_t before = 2; /* calls of begin itself to the books */
         const uint64_t calls = r.seam.attempts;
@@ -93,38 +93,66 @@ static void test_refusals(void)
             options.fail_at = n <= calls ? n : 0;
             CHECK(begin(&options, &detail) == AX_OK);
             r.books.fail_at = n <= calls ? 0 : before + n - calls;
-            int status = ax_code_replay_step(&r, SIZE_MAX, &left, &detail);
+            int status = ax_code_replay_step(&r, SIZE_MAX, UINT64_MAX, &left, &detail);
             /* Retention keeps what the system does not take back. */
             CHECK(status == AX_ERR_NOMEM || (status == AX_OK && r.seam.failed[AX_CALL_UNMAP] == 1));
             CHECK(ax_codeheap_check(&r.heap, &detail) == AX_OK);
             ax_code_row row;
             CHECK(ax_code_replay_row(&r, &row) == (status == AX_OK ? AX_OK : AX_ERR_STATE));
             /* It stays ended. */
-            CHECK(ax_code_replay_step(&r, 1, &left, &detail) == status);
+            CHECK(ax_code_replay_step(&r, 1, UINT64_MAX, &left, &detail) == status);
             end();
         }
     }
 }
 
-/* Slices of any length count the same. */
+/* Slices of any length, in events or in work, count the same. */
 static void test_slices(void)
 {
     random_trace(4);
     for (uint32_t policy = 0; policy < AX_CODE_POLICIES; policy++) {
         const ax_code_replay_options options = options_of(policy);
-        ax_code_row rows[2];
-        for (size_t slice = 0; slice < 2; slice++) {
+        ax_code_row rows[3];
+        for (size_t slice = 0; slice < 3; slice++) {
             size_t left = 1;
             CHECK(begin(&options, NULL) == AX_OK);
             while (left) {
-                CHECK(ax_code_replay_step(&r, slice ? 7 : SIZE_MAX, &left, NULL) == AX_OK);
+                CHECK(ax_code_replay_step(&r, slice == 1 ? 7 : SIZE_MAX,
+                                          slice == 2 ? 50 : UINT64_MAX, &left, NULL) == AX_OK);
             }
             memset(&rows[slice], 0, sizeof rows[slice]);
             CHECK(ax_code_replay_row(&r, &rows[slice]) == AX_OK);
             end();
         }
         CHECK(memcmp(&rows[0], &rows[1], sizeof rows[0]) == 0);
+        CHECK(memcmp(&rows[0], &rows[2], sizeof rows[0]) == 0);
     }
+}
+
+#define WORK 5000
+
+/* A step ends by the work that its events make. */
+static void test_work(void)
+{
+    memset(&c, 0, sizeof c);
+    for (uint32_t i = 0; i < ROOM; i++) {
+        event(A, i, 100);
+    }
+    c.objects = ROOM;
+    const ax_code_replay_options options = options_of(AX_CODE_PACK);
+    size_t left = ROOM;
+    CHECK(begin(&options, NULL) == AX_OK);
+    while (left) {
+        const size_t before = left;
+        const uint64_t steps = r.heap.counters.list_scan_steps;
+        CHECK(ax_code_replay_step(&r, SIZE_MAX, WORK, &left, NULL) == AX_OK && left < before);
+        CHECK(left == 0 || before - left <= WORK / AX_CODE_EVENT_WORK);
+        CHECK(r.heap.counters.list_scan_steps - steps < WORK + ROOM);
+    }
+    CHECK(r.heap.counters.list_scan_steps > 10 * WORK);
+    size_t still;
+    CHECK(ax_code_replay_step(&r, SIZE_MAX, 0, &still, NULL) == AX_OK && still == 0);
+    end();
 }
 
 /* A trace that nobody has validated. */
@@ -149,7 +177,7 @@ static void test_wrong_events(void)
         ax_detail detail = {0};
         size_t left;
         CHECK(begin(&options, &detail) == AX_OK);
-        CHECK(ax_code_replay_step(&r, SIZE_MAX, &left, &detail) == wrong[i].status);
+        CHECK(ax_code_replay_step(&r, SIZE_MAX, UINT64_MAX, &left, &detail) == wrong[i].status);
         CHECK(detail.where == 3 && left == 1);
         end();
     }
@@ -187,7 +215,7 @@ static void test_row(void)
     size_t left;
     CHECK(begin(&options, NULL) == AX_OK);
     CHECK(ax_code_replay_row(&r, &row) == AX_ERR_STATE);
-    CHECK(ax_code_replay_step(&r, 1, &left, NULL) == AX_OK && left == 0);
+    CHECK(ax_code_replay_step(&r, 1, UINT64_MAX, &left, NULL) == AX_OK && left == 0);
     CHECK(ax_code_replay_row(&r, &row) == AX_OK);
     /* Two whole blocks of 512, of which 8 are the jump; 192 of the third, at its high end. */
     CHECK(row.methods == 1 && row.chunk_maps == 1 && row.protect_calls == 1);
@@ -208,6 +236,7 @@ int main(void)
 {
     test_refusals();
     test_slices();
+    test_work();
     test_wrong_events();
     test_wrong_options();
     test_row();

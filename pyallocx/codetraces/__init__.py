@@ -7,7 +7,8 @@ events were seen in the file and how many inferred, by which rule:
 ``overlap``
     Later code was created at, or moved to, an address that the dead code had a byte of.
 ``deleted_chunk``
-    The page that the code lay on was given back.
+    The page that the code lay on was given back. Not so the deaths of all code at the end of the
+    program: they are left out, and counted as ``deaths_at_exit``.
 
 In ``metadata["counts"]`` is what was met beside events. ``unended_lines`` is 1 where the last line
 lacks its end but is whole as far as can be told. Where it is not, the file was cut off: the line is

@@ -154,6 +154,12 @@ class CodeReader(ABC):
         self._frees[how] += 1
         self._append(OP_FREE, object, 0)
 
+    def drop_last(self, deaths: int, how: str) -> None:
+        """Take back the last events, which are deaths inferred by one rule."""
+        self._frees[how] -= deaths
+        for column in (self._op, self._object, self._size, self._time, self._key):
+            del column[-deaths:]
+
     def create(self, address: int, size: int, kind: str) -> int:
         """Append an alloc at an address; what it overlaps has died before."""
         self.check_range(address, size)

@@ -23,6 +23,7 @@ __all__ = ["Recording", "RecordingError", "UnknownProgram", "record_jit"]
 
 _NODE = re.compile(r"node(js)?([-\d.]*)")
 _JAVA = re.compile(r"java([-\d.]*)")
+_OVERRIDES = re.compile(r"--(no-?log[-_]code|(no-?)?logfile(=|$))|-XX:(LogFile=|-LogCompilation)")
 # What node runs first in a worker, and never in the main thread.
 _WORKER = b"node:internal/main/worker_thread"
 
@@ -47,7 +48,7 @@ class Recording(NamedTuple):
     trace: Trace
 
 
-def record_jit(command: Sequence[str]) -> Recording:
+def record_jit(command: Sequence[str], *, isolate: int = 0) -> Recording:
     """Run node or java with its code log on, and import the log.
 
     The program has our standard input, output and error, our directory and environment, and all
@@ -60,32 +61,42 @@ def record_jit(command: Sequence[str]) -> Recording:
         The program and its arguments. Node is run with ``--log-code`` (format ``v8``), java with
         ``-XX:+LogCompilation`` (format ``hotspot_logcompilation``), which of what HotSpot 17 can
         write is the only log with sizes and addresses.
+    isolate
+        Of node: 0 is the main thread, 1 and so on its worker threads, the one with the largest log
+        first. Each isolate has a heap and a clock of its own, so that they make several traces, not
+        one.
 
     Returns
     -------
     Recording
         ``returncode``, and ``trace`` with ``program``, ``command`` and ``returncode`` in its
-        metadata. Of node it is the trace of the main thread; where worker threads had logs too,
-        ``isolates`` counts them all. What a signal has ended may leave half a line: it is
-        dropped, and counted in ``dropped``.
+        metadata. Of node it is the trace of one isolate; where worker threads had logs too,
+        ``isolates`` counts them all, ``isolate`` says which this is, and ``creations_not_read``
+        how often the others created code. Child processes are not recorded. What a signal has
+        ended may leave half a line: it is dropped, and counted in ``dropped``.
 
     Raises
     ------
     UnknownProgram
-        There is no such program, or it is neither node nor java.
+        There is no such program, or it is neither node nor java, under another name neither.
     RecordingError
-        The program wrote no log, or one that is not as expected. A `TraceError`.
+        The program wrote no log (which its own arguments can cause), one that is not as expected,
+        or has no such isolate. A `TraceError`.
+    ValueError
+        `isolate` is negative.
     OSError
         The program could not be run.
     """
     if not command:
         raise UnknownProgram("no program was named")
     words = list(command)
-    name = os.path.basename(words[0])
-    flags = _flags(name)
+    if isolate < 0:
+        raise ValueError(f"isolate is {isolate}, allowed is 0 (the main thread) and more")
     program = shutil.which(words[0])
+    name = _known_name(words[0], program)
+    flags = _flags(name)
     if program is None:
-        what = "not to be executed" if os.path.exists(words[0]) else "no such program"
+        what = "it may not be executed" if os.path.exists(words[0]) else "no such program"
         raise UnknownProgram(f"{words[0]}: {what}")
     with tempfile.TemporaryDirectory(prefix="pyallocx-jit-") as directory:
         log = os.path.join(directory, "code.log")
@@ -101,18 +112,43 @@ def record_jit(command: Sequence[str]) -> Recording:
             if path.name == "code.log" or f"-{process.pid}-" in path.name
         ]
         if not logs:
-            raise RecordingError(f"{name} wrote no log of its code", returncode)
+            raise RecordingError(f"{name} wrote no log of its code{_overridden(words)}", returncode)
+        logs = _in_order(logs)
+        if isolate >= len(logs):
+            raise RecordingError(
+                f"{name} has no isolate {isolate}; there are 0 to {len(logs) - 1}", returncode
+            )
+        wanted = logs.pop(isolate)
         try:
             # What a signal ends may have been in the middle of a line.
             on_error = "skip" if returncode < 0 else "raise"
-            trace = load(_main_log(logs), on_error=on_error, format=_format(name), progress=False)
+            trace = load(wanted, on_error=on_error, format=_format(name), progress=False)
         except TraceError as error:
             raise RecordingError(f"the log of {name}: {error}", returncode) from None
+        others = [load(log, on_error="skip", format="v8", progress=False) for log in logs]
     metadata = {key: value for key, value in trace.metadata.items() if key != "file"}
     metadata |= {"program": name, "command": words, "returncode": returncode}
-    if len(logs) > 1:
-        metadata["isolates"] = len(logs)
+    if others:
+        metadata["isolates"] = 1 + len(others)
+        metadata["isolate"] = isolate
+        metadata["creations_not_read"] = sum(other.n_objects for other in others)
     return Recording(returncode, Trace._adopt(trace.columns(), metadata, False))
+
+
+def _known_name(word: str, program: str | None) -> str:
+    """Return the name by which a program is known: its own, or that of what it is a link to."""
+    name = os.path.basename(word)
+    if program is not None and not (_NODE.fullmatch(name) or _JAVA.fullmatch(name)):
+        target = os.path.basename(os.path.realpath(program))
+        if _NODE.fullmatch(target) or _JAVA.fullmatch(target):
+            return target
+    return name
+
+
+def _overridden(words: Sequence[str]) -> str:
+    """Say which of the program's own flags, which come after ours, sent the log elsewhere."""
+    flag = next((word for word in words[1:] if _OVERRIDES.match(word)), None)
+    return "" if flag is None else f": its own flag {flag} overrode ours; leave it out"
 
 
 def _format(name: str) -> str:
@@ -167,12 +203,13 @@ def _remove_thread_logs(pid: int) -> None:
             os.unlink(path)
 
 
-def _main_log(logs: Sequence[Path]) -> Path:
-    """Return the log of the main thread among those of all isolates of one process."""
-    if len(logs) == 1:
-        return logs[0]
+def _in_order(logs: Sequence[Path]) -> list[Path]:
+    """Return the logs of the isolates of one process: the main thread's, then the largest first."""
     largest = sorted(logs, key=lambda path: path.stat().st_size, reverse=True)
-    return next((path for path in largest if not _holds(path, _WORKER)), largest[0])
+    if len(logs) == 1:
+        return largest
+    main = next((path for path in largest if not _holds(path, _WORKER)), largest[0])
+    return [main, *(path for path in largest if path != main)]
 
 
 def _holds(path: Path, text: bytes) -> bool:

@@ -24,6 +24,10 @@ that the log was cut off, and is refused (``truncated``).
 V8 logs no death of code: one is inferred when later code is created, or moved, over it. A lifetime
 is therefore an upper bound. Moves and pages have no time of their own; theirs is that of the
 creation before.
+
+A program that ends in good order deletes all its pages. If the log ends with everything dead, the
+deaths behind the last creation and move are taken for that end, and left out: the trace ends with
+the heap as the program had it. ``deaths_at_exit`` in the counts tells how many.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from pyallocx.codetraces._reader import (
 __all__ = ["V8Reader"]
 
 DELETED_CHUNK = "deleted_chunk"
+DEATHS_AT_EXIT = "deaths_at_exit"
 
 _CREATION = re.compile(
     rb"code-creation,(\w+),(\d+),(\d+),0x([0-9a-fA-F]+),(\d+)(?:,(.*))?", re.ASCII | re.DOTALL
@@ -88,8 +93,17 @@ class V8Reader(LineReader):
         # Where what is no machine code of ours lies: a move of it is none of our business.
         self._others: set[int] = set()
         self._chunks: dict[int, int] = {}
+        self._last_life = 0  # events up to the last creation or move
         # The types whose lines go on behind the name.
         self._with_function: set[bytes] = set()
+
+    def finish(self) -> None:
+        """Read the last line, and leave out the deaths that are the end of the program."""
+        super().finish()
+        deaths = len(self._op) - self._last_life
+        if deaths and not len(self.live):
+            self.drop_last(deaths, DELETED_CHUNK)
+            self.met[DEATHS_AT_EXIT] = deaths
 
     def metadata(self) -> dict[str, Any]:
         """Add the version of V8, where the log names it."""
@@ -148,6 +162,7 @@ class V8Reader(LineReader):
         else:
             self._others.discard(address)
             self.create(address, size, f"{type}:{tier}" if tier else type)
+            self._last_life = len(self._op)
 
     def _is_bytecode(self, kind: int, tier: str | None) -> bool:
         if tier == BYTECODE_MARK:
@@ -167,6 +182,7 @@ class V8Reader(LineReader):
         old, new = number(found[1], 16), number(found[2], 16)
         if self.live.at(old) is not None:
             self.move(old, new)
+            self._last_life = len(self._op)
         elif old in self._others:
             self._others.discard(old)
             self._others.add(new)

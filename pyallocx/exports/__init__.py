@@ -42,8 +42,9 @@ def export(map_or_fit: Any, format: str, *, name: str | None = None, **options: 
         dependencies. ``"tcmalloc"``: rows of google/tcmalloc. ``"go"``: the lists of Go's runtime.
         ``"memcached"``: ``-o slab_sizes=``. ``"json"``: what `SizeMap.load` reads.
     name : str, optional
-        What the struct, table or list is called, an identifier of C (``json``: any text); by
-        default the name of the map. For ``"go"`` the package.
+        What the struct, table or list is called, an identifier that is no word of C, C++ or Go and
+        is not used by the text itself (``json``: any text); by default the name of the map. For
+        ``"go"`` the package.
     **options
         Of ``scudo``: ``num_bits`` (by default the fewest that will do), ``delta_bytes`` (by default
         that of the map, or the header), ``min_align_bytes`` (16), ``max_cached`` (13),

@@ -51,7 +51,9 @@ def subject_of(thing: Any) -> Subject:
     words = [
         f"{name} {value}"
         for name, value in thing.constraints.items()
-        if isinstance(value, (int, float)) and name != "classes"
+        if isinstance(value, (int, float))
+        and name != "classes"
+        and (name, value) != ("request_align_bytes", 1)
     ]
     about.append(f"constraints: {', '.join(words)}")
     return Subject(made, thing.constraints.get("bits"), tuple(about), True)
@@ -62,19 +64,55 @@ def _shape(classes: U64) -> str:
     return f"{number} {'class' if number == 1 else 'classes'} up to {int(classes[-1])} bytes"
 
 
-def identifier(name: str | None, otherwise: str) -> str:
+# Words that no text names anything by: of C, C++ and Go together, since a table may move from one
+# to another. Go's predeclared names (int, len, ...) may be packages; what C calls int is here.
+_KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
+    char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
+    constinit continue decltype default delete do double dynamic_cast else enum explicit export
+    extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+    nullptr operator or or_eq private protected public register reinterpret_cast requires restrict
+    return short signed sizeof static static_assert static_cast struct switch template this
+    thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using
+    virtual void volatile wchar_t while xor xor_eq
+    chan defer fallthrough func go import interface map package range select type var
+    """,
+    )
+)
+
+
+def identifier(name: str | None, otherwise: str, taken: Iterable[str] = ()) -> str:
     """Return a name that C takes: the one that is given, or else what can be made of another.
+
+    Parameters
+    ----------
+    name : str or None
+        What is asked for.
+    otherwise : str
+        What to make a name of where there is none.
+    taken : iterable of str
+        Names that the text uses itself.
 
     Raises
     ------
     ValueError
-        If the given name is none.
+        If the given name is none, a keyword of C, C++ or Go, or taken.
     """
+    used = _KEYWORDS | set(taken)
     if name is None:
         made = re.sub(r"[^A-Za-z0-9]+", "_", otherwise).strip("_")
-        return made if made and not made[0].isdigit() else f"size_{made}".rstrip("_")
+        if not made or made[0].isdigit() or made in used:
+            return f"size_{made}".rstrip("_")
+        return made
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be an identifier of C (letters, digits, _), got {name!r}")
+    if name in _KEYWORDS or name == "_":
+        raise ValueError(f"name must be an identifier, {name!r} is a word of C, C++ or Go")
+    if name in used:
+        raise ValueError(f"name must be another: what is written uses {name!r} itself")
     return name
 
 

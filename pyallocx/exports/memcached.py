@@ -37,7 +37,7 @@ def write(subject: Subject, name: str | None, **options: Any) -> str:
         raise ValueError(
             f"memcached: the first class is {classes[0]}, the smallest chunk is {least_bytes} "
             "(chunk_min_bytes; memcached -n): chunks hold the header of an item, too; "
-            "px.fit(..., header_bytes=48) adds it where a profile has none in its sizes"
+            f"px.fit(..., header_bytes={least_bytes}) adds it where a profile has none in its sizes"
         )
     if classes[-1] > most_bytes:
         raise ValueError(

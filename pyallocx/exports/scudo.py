@@ -38,6 +38,20 @@ OPTIONS = (
     "llvm",
 )
 
+# A member of a struct cannot have its name, and the types are scudo's.
+_MEMBERS = (
+    "NumBits",
+    "MinSizeLog",
+    "MidSizeLog",
+    "MaxSizeLog",
+    "MaxNumCachedHint",
+    "MaxBytesCachedLog",
+    "Classes",
+    "SizeDelta",
+    "uptr",
+    "u16",
+    "u32",
+)
 _MOST_CLASSES = 254
 _MOST_TABLE = 1 << 16
 # Width of MaxNumCachedHint and of the classes, by version of LLVM.
@@ -91,7 +105,7 @@ def write(subject: Subject, name: str | None, **options: Any) -> str:
             "of less"
         )
     packed = _lsb(classes, options.get("compressed_lsb"))
-    word = identifier(name, subject.map.name or "SizeClassConfig")
+    word = identifier(name, subject.map.name or "SizeClassConfig", _MEMBERS)
     lines = _lines(subject, word, shape, packed, (hint_type, max_cached), bytes_log, class_type)
     text = "\n".join(lines) + "\n"
     _check(text, subject, shape.delta_bytes, align)

@@ -130,7 +130,7 @@ def write_tcmalloc(subject: Subject, name: str | None, **options: Any) -> str:
     table = [
         _Row(size, span_pages(size, page, _MOST_PAGES, _BITMAP), batch(size)) for size in classes
     ]
-    word = identifier(name, subject.map.name or "SizeClasses")
+    word = identifier(name, subject.map.name or "SizeClasses", ["SizeClassInfo"])
     text = "\n".join(_tcmalloc_lines(subject, word, table, page)) + "\n"
     _check_tcmalloc(text, word, subject, page, largest)
     return text

@@ -111,10 +111,8 @@ class GlibcFreeReader(_MallocInfoReader):
         elif self._open == b"</sizes>":
             self._range(line)
         elif not _SUM.fullmatch(line):
-            raise Refused(
-                f"expected a line of glibc's malloc_info{self._open and ' or '}"
-                f"{self._open.decode()!r}"
-            )
+            closing = f" or {self._open.decode()!r}" if self._open else ""
+            raise Refused(f"expected a line of glibc's malloc_info{closing}")
 
     def _range(self, line: bytes) -> None:
         found = _RANGE.fullmatch(line)

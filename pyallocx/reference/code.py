@@ -29,6 +29,7 @@ class Replay:
         self.at = 0
         self.live: dict[int, tuple[int, list[Block]]] = {}
         self.recent: deque[tuple[int, int, int]] = deque(maxlen=4 * hot_methods + 1)
+        self.undersized = 0
         self.methods = self.mapped_sum = self.wastage_sum = 0
         self.code_peak = self.wastage_peak = 0
 
@@ -41,6 +42,7 @@ class Replay:
             while need:
                 block = heap.alloc()
                 payload = heap.payload(block)
+                self.undersized += payload < heap.least
                 room = max(payload - self.jump, 0)
                 if room == 0 or payload > heap.chunk_bytes:
                     raise CorruptionError("alloc returned a block without room")
@@ -127,6 +129,7 @@ class Replay:
             "hot_pages_4k": self.hot_pages(4096),
             "hot_pages_64k": self.hot_pages(65536),
             "hot_pages_2m": self.hot_pages(2 << 20),
+            "undersized_blocks": self.undersized,
             "blocks_end": blocks,
             "chunks_end": chunks,
         }

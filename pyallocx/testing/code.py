@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyallocx import _core
+from pyallocx._codenotes import LEAST_LIMITS
 from pyallocx._core import CorruptionError
 from pyallocx.code import CODE_POLICIES, HISTORICAL, MIN_HOLES, WX_MODES
 from pyallocx.reference.codeheap import CodeHeap, min_hole_bytes
@@ -27,14 +28,6 @@ __all__ = [
 ]
 
 _U64_MAX = 2**64 - 1
-
-#: Smallest byte limits with which a policy's two pieces are always large enough, from header H and
-#: minimum payload M (found by going through all of them).
-LEAST_LIMITS: dict[str, Callable[[int, int], int]] = {
-    "byte_limit": lambda h, m: h + 2 * m - 1,
-    "halving": lambda h, m: h + 2 * m,
-    "halving_payload": lambda h, m: max(3 * h + 2 * m - 3, h + 2 * m - 1, 2 * m - h),
-}
 
 
 def least_limit(policy: str, header: int, least: int) -> int:
