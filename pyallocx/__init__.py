@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError as _PackageNotFoundError
 from importlib.metadata import version as _version
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
+from pyallocx._fittext import enough_classes
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
 from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
@@ -11,7 +12,7 @@ from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
 from pyallocx.exports import export
-from pyallocx.fit import Fit, TailRule, Wastage, enough_classes, fit, wastage
+from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.league import League, league
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pyallocx._files import is_standard_output
+
 NO_DASH = "standard output is /dev/stdout, a file of that name ./-"
 
 
@@ -51,13 +53,28 @@ def add_switch(parser: argparse._ActionsContainer, flag: str, text: str) -> None
     parser.add_argument(flag, action=Once, nargs=0, default=False, help=text)
 
 
-def check_targets(targets: Mapping[str, str], inputs: Sequence[str], what: str = "trace") -> None:
-    """Make sure that every output can be written, and that none costs another file."""
-    for flag, target in targets.items():
+def check_targets(
+    targets: Mapping[str, str | None],
+    inputs: Sequence[str],
+    what: str = "trace",
+    *,
+    printed: str | None = None,
+) -> None:
+    """Make sure that every output can be written, and that none costs another file.
+
+    Flags without a value are left out. `printed` is what standard output is for already, where that
+    must stay alone.
+    """
+    given = {flag: target for flag, target in targets.items() if target is not None}
+    for flag, target in given.items():
         if any(_is_one_file(target, path) for path in inputs):
             raise UsageError(f"{flag}: {target} is the {what} itself, it would be overwritten")
         check_target(flag, target)
-    for (one, path), (other, second) in itertools.combinations(targets.items(), 2):
+        if printed is not None and is_standard_output(target):
+            raise UsageError(f"{flag}: {target} is standard output, where {printed} goes")
+    for (one, path), (other, second) in itertools.combinations(given.items(), 2):
+        if is_standard_output(path) and is_standard_output(second):
+            raise UsageError(f"{one} and {other} both go to standard output")
         if _is_one_file(path, second):
             raise UsageError(f"{one} and {other} are one file, {second}")
 

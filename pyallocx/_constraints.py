@@ -310,7 +310,11 @@ def constraints_of(
 
     pieces = _grid_of(grid, header, align, b)
     steps = _prefix_of(prefix, align, b)
-    must = {integer("forced", size, 1, MAX_BYTES) for size in forced}
+    try:
+        members = list(forced)
+    except TypeError:
+        raise TypeError(f"forced must be a sequence of integers, got {forced!r}") from None
+    must = {integer("forced", size, 1, MAX_BYTES) for size in members}
     linear = {header + align * (i + 1) for i in range(steps)}
     between = sorted(size for size in must if linear and size < max(linear) and size not in linear)
     plain = Constraints(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from pyallocx.plot import (
     _tick_text,
     _Wanted,
 )
-from pyallocx.units import format_bytes, format_count, printable
+from pyallocx.units import counted, format_bytes, format_percent, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,15 +105,17 @@ def plot_fit(
     ax.set_xlim(xs.min() / 1.15, xs.max() * 1.3)
     low = ys[ys > 0].min() if (ys > 0).any() else 1.0
     ax.set_ylim(0 if ys.min() <= 0 else low / 1.5, max(ys.max(), 1.0) * 1.6)
+    below = None
     if floor:
         ax.axhline(floor, color="#999999", linewidth=1, linestyle="--", zorder=1)
-        ax.annotate(
-            f"no table can avoid {format_bytes(floor)}",
-            (1, floor),
+        # On the left, where there are the fewest allocators.
+        below = ax.annotate(
+            f"under these constraints at least {format_bytes(floor)}, with any number of classes",
+            (0, floor),
             xycoords=("axes fraction", "data"),
-            xytext=(-2, -3),
+            xytext=(4, -3),
             textcoords="offset points",
-            ha="right",
+            ha="left",
             va="top",
             fontsize=8,
             color=_GREY,
@@ -124,7 +127,7 @@ def plot_fit(
         linewidth=2,
         marker="o" if len(ks) == 1 else "",
         zorder=3,
-        label="least possible, by number of classes",
+        label="least possible under these constraints",
     )
     if points:
         ax.plot(
@@ -155,14 +158,20 @@ def plot_fit(
     ax.spines[["top", "right"]].set_visible(False)
     table = fitted.table
     requests = (
-        f"{format_count(round(table.requests))} requests of {format_bytes(table.requested_bytes)}"
+        f"{counted(round(table.requests), 'request')} of {format_bytes(table.requested_bytes)}"
     )
+    # Where no bytes are asked for, there is nothing to have a percentage of.
+    wasted_share = (
+        format_bytes(cost)
+        if math.isnan(table.percent)
+        else f"{format_percent(table.percent)} of what is asked for"
+    )
+    verb = "wastes" if len(fitted.classes) == 1 else "waste"
     lines = [
-        title
-        or f"{len(fitted.classes)} size classes waste {table.percent:.2f}% of what is asked for",
+        title or f"{counted(len(fitted.classes), 'size class')} {verb} {wasted_share}",
         f"{requests}"
         + (
-            f"; {format_count(round(fitted.excluded_count))} larger ones left out"
+            f"; {counted(round(fitted.excluded_count), 'larger one')} left out"
             if fitted.excluded_count
             else ""
         ),
@@ -175,7 +184,10 @@ def plot_fit(
         for (x, y), names in sorted(points.items(), key=lambda item: item[0][1])
     ]
     places = np.array([(k, cost), *points])
-    _Labels(ax, places, [np.column_stack([ks, wasted])]).place(wanted)
+    labels = _Labels(ax, places, [np.column_stack([ks, wasted])])
+    if below is not None:
+        labels.keep_clear(below)
+    labels.place(wanted)
     if path is not None:
         _save(ax, path)
     return ax

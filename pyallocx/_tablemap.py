@@ -160,7 +160,10 @@ def class_sizes(classes: Any, *, rising: bool = True) -> Sizes:
     """Return classes as uint64, or an error that names the first that is wrong."""
     if isinstance(classes, np.ndarray) and classes.dtype.kind not in "iu":
         raise TypeError(f"classes must be integers, got an array of {classes.dtype}")
-    values = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
+    try:
+        values = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
+    except TypeError:
+        raise TypeError(f"classes must be a sequence of integers, got {classes!r}") from None
     if not values:
         raise ValueError("there must be at least one class")
     if len(values) > MAX_CLASSES:

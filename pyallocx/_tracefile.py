@@ -291,7 +291,7 @@ class TraceLoader(Unwrapper[Trace]):
 
     def plain(self, stream: Stream, head: bytes, name: str) -> Trace:
         """Read a foreign format."""
-        return self.read_text(stream, name, self.format or _recognise(head, name))
+        return self.read_text(stream, name, self.format or recognise_trace(head, name))
 
     def columns(self, archive: zipfile.ZipFile, file: IO[bytes], name: str) -> Trace:
         """Read our own format."""
@@ -359,7 +359,11 @@ def _listed(names: list[str]) -> str:
     return f": {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
 
 
-def _recognise(head: bytes, name: str) -> str:
+class UnknownFormat(TraceError):
+    """A file that no reader knows."""
+
+
+def recognise_trace(head: bytes, name: str) -> str:
     """Tell the foreign formats apart by the first line that one of them can have written."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TraceError(f"{name}: expected plain ASCII text, found UTF-16")
@@ -375,10 +379,17 @@ def _recognise(head: bytes, name: str) -> str:
     like = resembled(head)
     if like is not None:
         return like
-    raise TraceError(
-        f"{name}: expected a trace: an npz of pyallocx, memory_replay text (aosp), glibc mtrace "
-        f"text or a code trace ({', '.join(CODE_FORMATS)}), plain or inside gzip or zip (profiles "
+    raise UnknownFormat(
+        f"{name}: expected a trace: {kinds_of_traces()}, plain or inside gzip or zip (profiles "
         f"are read by px.load_profile); this begins with {head[:32]!r}"
+    )
+
+
+def kinds_of_traces() -> str:
+    """Return what there is, for messages."""
+    return (
+        "an npz of pyallocx, memory_replay text (aosp), glibc mtrace text or a code trace "
+        f"({', '.join(CODE_FORMATS)})"
     )
 
 

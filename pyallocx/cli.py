@@ -27,7 +27,6 @@ from pyallocx._cli_base import (
     UsageError,
     add_switch,
     check_picture,
-    check_target,
     check_targets,
 )
 from pyallocx._core import TraceError
@@ -219,8 +218,11 @@ def _record_jit(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     from pyallocx.codetraces.record import RecordingError, UnknownProgram, record_jit
 
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if options.output is not None:
-        check_target("--output", options.output)
+    check_targets(
+        {"--output": options.output},
+        [],
+        printed="what --json prints" if options.json else None,
+    )
     try:
         code, trace = record_jit(command, isolate=_parse_isolate(options.isolate))
     except UnknownProgram as exc:
@@ -423,7 +425,7 @@ def _sweep(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     # A long run must not end in a file that cannot be written.
     targets = {"--csv": options.csv, "--plot": options.plot}
     inputs = [] if options.trace is None else [options.trace]
-    check_targets({flag: path for flag, path in targets.items() if path is not None}, inputs)
+    check_targets(targets, inputs, printed="what --json prints" if options.json else None)
     if options.plot is not None:
         check_picture(options.plot)
 

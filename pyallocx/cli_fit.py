@@ -21,7 +21,7 @@ from pyallocx._cli_base import (
 )
 from pyallocx._core import CorruptionError, TraceError
 from pyallocx._flagwords import PROFILE_FORMATS, in_flags, naming_format
-from pyallocx.units import format_bytes, format_count, parse_bytes, printable
+from pyallocx.units import counted, format_bytes, format_percent, parse_bytes, printable
 
 if TYPE_CHECKING:
     from pyallocx.crossfit import CrossValidation
@@ -362,10 +362,14 @@ def _fit(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
 
 
 def _check(targets: Mapping[str, str | None], options: argparse.Namespace) -> None:
+    printed = "what --json prints" if options.json else None
+    if printed is None and getattr(options, "export", None) is not None and options.output is None:
+        printed = "the export"
     check_targets(
-        {flag: path for flag, path in targets.items() if path is not None},
+        targets,
         [spec for spec in options.profiles if not spec.startswith("shipped:")],
         "profile",
+        printed=printed,
     )
     if options.plot is not None:
         check_picture(options.plot)
@@ -426,9 +430,9 @@ def _report(
         # The export alone goes to standard output, so that it can go into a file or a compiler.
         aside = exported is not None and options.output is None
         lines = [
-            *_lines(programs, weights, best, greedy, held_out),
+            *_lines(programs, options.profiles, weights, best, greedy, held_out),
             *_standing(best, others),
-            *_notes(programs, held_out),
+            *([] if options.cross_validate else _notes(programs)),
             *written,
         ]
         print("\n".join(lines), file=sys.stderr if aside else sys.stdout)
@@ -500,7 +504,13 @@ def _document(
     addition = best.best_addition()
     document: dict[str, Any] = {
         "profiles": [
-            {"name": p.name, "requests": p.total_count, "requested_bytes": p.total_bytes}
+            {
+                "name": p.name,
+                "format": p.metadata.get("format"),
+                "reader": p.metadata.get("reader"),
+                "requests": p.total_count,
+                "requested_bytes": p.total_bytes,
+            }
             for p in programs
         ],
         "weights": weights if len(programs) > 1 else None,
@@ -548,24 +558,43 @@ def _document(
     return document
 
 
+def _sources(programs: Sequence[Profile], specs: Sequence[str]) -> list[str]:
+    """Say what each file is taken for: its kind is told by content, and can be mistaken.
+
+    Of a profile that we saved that is what it was made from.
+    """
+    words = []
+    for program, spec in zip(programs, specs, strict=True):
+        if not spec.startswith("shipped:"):
+            about = program.metadata
+            if about.get("format") == "trace":
+                # Of our own format the reader is that which made it, if any did.
+                kind = f"{about.get('reader', '')} trace".strip()
+            else:
+                kind = f"{about.get('format')} profile"
+            words.append(printable(f"{program.name}: {kind}"))
+    return [_wrapped("  sources: ", ", ".join(words))] if words else []
+
+
 def _wrapped(head: str, text: str) -> str:
     return textwrap.fill(f"{head}{text}", _WIDTH, subsequent_indent="  ")
 
 
 def _lines(
     programs: Sequence[Profile],
+    specs: Sequence[str],
     weights: str,
     best: Fit,
     greedy: Fit | None,
     held_out: CrossValidation | None,
 ) -> list[str]:
     """Say what was found, and why nothing is better."""
-    from pyallocx.fit import proof_text
+    from pyallocx._fittext import proof_text
 
     table = best.table
-    requests = (
-        f"{format_count(round(table.requests))} requests of {format_bytes(table.requested_bytes)}"
-    )
+    # Counts that were scaled are nothing that anybody counted.
+    noun = "request" if len(programs) == 1 or weights == "count" else "weighted request"
+    requests = f"{counted(round(table.requests), noun)} of {format_bytes(table.requested_bytes)}"
     if len(programs) == 1:
         lines = [f"fitted to: {printable(programs[0].name)}, {requests}"]
     else:
@@ -574,10 +603,11 @@ def _lines(
             _wrapped("fitted to: ", ", ".join(printable(p.name) for p in programs)),
             f"  {how.get(weights, 'each with the same number of requests')}: {requests}",
         ]
+    lines += _sources(programs, specs)
     k = len(best.classes)
     lines.append(_wrapped(f"classes ({k}): ", " ".join(map(str, best.classes.tolist()))))
-    percent = "" if math.isnan(table.percent) else f", {table.percent:.2f}% of what is asked for"
-    lines.append(f"wastage: {format_bytes(best.wastage_bytes)}{percent}")
+    percent = f"{format_percent(table.percent)} of what is asked for"
+    lines.append(f"wastage: {format_bytes(best.wastage_bytes)}, {percent}")
     words = {
         "alignment_bytes": "alignment",
         "rest_bytes": "up to the class",
@@ -587,12 +617,16 @@ def _lines(
     parts = [f"{words[name]} {format_bytes(value)}" for name, value in best.parts.items() if value]
     if parts:
         lines.append(f"  {', '.join(parts)}")
-    lines.append(f"  no table under these constraints is below {format_bytes(best.floor_bytes)}")
+    lines.append(
+        "  with any number of classes under these constraints: at least "
+        f"{format_bytes(best.floor_bytes)}"
+    )
     lines.append(f"proof: {proof_text(best, _seconds(best.seconds))}")
     if best.excluded_count:
         lines.append(
-            f"left out: {format_count(round(best.excluded_count))} requests of "
-            f"{format_bytes(best.excluded_bytes)} above {best.classes[-1]} have no class, cost 0"
+            f"left out: {counted(round(best.excluded_count), noun)} of "
+            f"{format_bytes(best.excluded_bytes)} above {best.classes[-1]} "
+            f"{'has no class, costs 0' if best.excluded_count == 1 else 'have no class, cost 0'}"
         )
     addition = best.best_addition()
     if addition is not None:
@@ -644,7 +678,7 @@ def _seconds(seconds: float) -> str:
 def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:
     if not others:
         return ["presets: none has a class for all of these requests"]
-    ahead = sum(one.wastage_bytes < best.wastage_bytes for one in others)
+    ahead = sum(one.wastage_bytes < best.wastage_bytes - best.noise_bytes for one in others)
     lines = [
         f"presets on the same requests, by the same measure: {ahead} of {len(others)} waste less"
     ]
@@ -655,7 +689,8 @@ def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:
     for (wasted, classes), names in list(seen.items())[:5]:
         share = next(one.percent for one in others if one.name == names[0])
         lines.append(
-            f"  {names[0]:24} {classes:5} classes {format_bytes(wasted):>10} {share:7.2f}%"
+            f"  {names[0]:24} {classes:5} {'class' if classes == 1 else 'classes':7} "
+            f"{format_bytes(wasted):>10} {format_percent(share):>8}"
             + (f"  also {', '.join(names[1:])}" if len(names) > 1 else "")
         )
     if len(seen) > 5:
@@ -664,15 +699,13 @@ def _standing(best: Fit, others: Sequence[Rival]) -> list[str]:
     return lines
 
 
-def _notes(programs: Sequence[Profile], held_out: CrossValidation | None) -> list[str]:
+def _notes(programs: Sequence[Profile]) -> list[str]:
     if len(programs) == 1:
         return [
             "warning: fitted to one program and not tested on others, which such a table can suit "
             "badly;\n  give several and --cross-validate"
         ]
-    if held_out is None:
-        return ["note: not tested on programs that were left out: --cross-validate does that"]
-    return []
+    return ["note: not tested on programs that were left out: --cross-validate does that"]
 
 
 # --- waste
@@ -692,7 +725,10 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
                 f"--preset: no preset {unknown[0]!r}; there are {', '.join(preset_names())}"
             )
     limit = 65536 if options.limit is None else _whole("--limit", options.limit)
-    _check({"--csv": options.csv, "--plot": options.plot}, options)
+    targets = {"--csv": options.csv, "--plot": options.plot}
+    _check(targets, options)
+    if options.classes is not None:
+        check_targets(targets, [options.classes], "table")
     tables = {}
     if options.classes is not None:
         try:
@@ -733,7 +769,11 @@ def _waste(options: argparse.Namespace, open_trace: Callable[..., Any]) -> int:
         }
         print(json.dumps(document, indent=2, allow_nan=False))
     else:
-        print("\n".join([*_league_lines(result, cap), *written]))
+        print(
+            "\n".join(
+                [*_league_lines(result, cap), "", *_sources(programs, options.profiles), *written]
+            )
+        )
     sys.stdout.flush()
     for problem in problems:
         print(f"pyallocx: error: {problem}", file=sys.stderr)

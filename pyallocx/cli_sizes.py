@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyallocx import cli_fit
 from pyallocx._cli_base import Once, UsageError, add_switch
-from pyallocx.units import format_bytes, format_count, printable
+from pyallocx.units import counted, format_bytes, format_count, printable
 
 if TYPE_CHECKING:
     from pyallocx.sizemap import SizeMap
@@ -75,7 +75,8 @@ def _size_map(options: argparse.Namespace) -> SizeMap:
 def _print_bench(result: Mapping[str, Any]) -> None:
     name = f"{printable(result['name'])}: " if result["name"] else ""
     print(
-        f"{name}{result['classes']} classes up to {format_count(result['largest_bytes'])} bytes, "
+        f"{name}{counted(result['classes'], 'class')} up to "
+        f"{format_count(result['largest_bytes'])} bytes, "
         f"{format_count(result['sizes'])} sizes up to {format_count(result['up_to_bytes'])}, "
         f"median of {result['repetitions']} repetitions"
     )

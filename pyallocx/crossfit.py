@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pyallocx._constraints import constraints_of
+from pyallocx._fittext import frame
 from pyallocx._histogram import F64, Histogram, as_histogram, factors_of, is_profile
 from pyallocx._progress import progress_bar
 from pyallocx._sizes import integer, real
-from pyallocx.fit import Fit, fit, frame
+from pyallocx.fit import Fit, fit
 from pyallocx.sweep import Control
-from pyallocx.units import format_count
+from pyallocx.units import counted, format_percent
 
 __all__ = ["CrossValidation", "ProgramRow", "cross_validate"]
 
@@ -108,9 +109,14 @@ class CrossValidation:
             yield (
                 row.program,
                 *([row.group] if grouped else []),
-                f"{row.own_percent:.2f}",
-                f"{row.in_sample_percent:.2f}",
-                f"{row.held_out_percent:.2f}",
+                *(
+                    format_percent(value).rstrip("%")
+                    for value in (
+                        row.own_percent,
+                        row.in_sample_percent,
+                        row.held_out_percent,
+                    )
+                ),
                 "-"
                 if math.isnan(row.low_percent)
                 else f"{row.low_percent:.2f} to {row.high_percent:.2f}",
@@ -123,8 +129,8 @@ class CrossValidation:
     def _title(self) -> str:
         groups = f" in {self._groups} groups" if self._groups < len(self.rows) else ""
         return (
-            f"{len(self.pooled.classes)} size classes, {len(self.rows)} programs{groups}: "
-            "wastage in % of the requested bytes"
+            f"{counted(len(self.pooled.classes), 'size class')}, {len(self.rows)} programs{groups}"
+            ": wastage in % of the requested bytes"
         )
 
     def _note(self) -> str:
@@ -150,7 +156,8 @@ class CrossValidation:
         lines += [self._note()] if self._note() else []
         excluded = math.fsum(row.excluded_count for row in self.rows)
         if excluded:
-            lines.append(f"{format_count(excluded)} requests are larger and have no class")
+            are = "is larger and has" if excluded == 1 else "are larger and have"
+            lines.append(f"{counted(excluded, 'request')} {are} no class")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -257,7 +264,11 @@ def cross_validate(
     count = len(programs)
     if count < 2:
         raise ValueError(f"{count} profiles; to leave programs out takes at least two")
+    for word in constraints:
+        if word not in (fit.__kwdefaults__ or {}):
+            raise TypeError(f"cross_validate() got an unexpected keyword argument {word!r}")
     integer("draws", draws, 0, 1_000_000)
+    integer("seed", seed, 0, 2**128 - 1)
     if not 0 < real("confidence", confidence, 0, 1) < 1:
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
     if names is None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from pyallocx import _core
 from pyallocx._constraints import Constraints, Grid, TailRule, constraints_of
+from pyallocx._fittext import frame, headline, html, parts_lines, proof_text
 from pyallocx._histogram import (
     F64,
     U64,
@@ -28,12 +29,11 @@ from pyallocx._histogram import (
     is_profile,
     rounded,
 )
-from pyallocx._sizes import integer, real
+from pyallocx._sizes import integer
 from pyallocx._systems import drive
 from pyallocx._tablemap import MAX_CLASS, whole
 from pyallocx.sizemap import SizeMap
 from pyallocx.table import SweepResult
-from pyallocx.units import format_bytes, format_count
 
 __all__ = [
     "METHODS",
@@ -42,13 +42,16 @@ __all__ = [
     "Fit",
     "TailRule",
     "Wastage",
-    "enough_classes",
     "fit",
     "wastage",
 ]
 
 #: Names of the solvers, in the order of the core's table.
 METHODS: tuple[str, ...] = _core.FIT_METHODS
+
+# Sums in the search are of up to requests * largest class * (1 + forced classes); where they are
+# not exact, this part of it is rounding.
+_NOISE = 2.0**-50
 
 
 class ClassCost(NamedTuple):
@@ -116,7 +119,9 @@ class Wastage:
             name: _number(math.fsum(getattr(row, name) for row in self.rows))
             for name in ("alignment_bytes", "rest_bytes", "tail_bytes", "capped_bytes")
         }
-        totals["capped_bytes"] = -totals["capped_bytes"]
+        # What is capped is a part of the others; sums of fractions can come out a last digit above.
+        most = totals["alignment_bytes"] + totals["rest_bytes"] + totals["tail_bytes"]
+        totals["capped_bytes"] = -min(totals["capped_bytes"], most)
         return totals
 
     @property
@@ -151,10 +156,10 @@ class Wastage:
         return frame(self.rows)
 
     def __repr__(self) -> str:
-        return "\n".join([f"<Wastage {_headline(self)}>", *_parts_lines(self)])
+        return "\n".join([f"<Wastage {headline(self)}>", *parts_lines(self)])
 
     def _repr_html_(self) -> str:
-        return _html(f"Wastage {_headline(self)}", self)
+        return html(f"Wastage {headline(self)}", self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +186,8 @@ class Fit:
         Whether the quadrangle condition holds, on which all solvers but the quadratic rest. A tail
         rule can break it.
     exact : bool
-        Whether all sums were exact integers. Otherwise bound and gap include rounding.
+        Whether all sums were exact integers. Otherwise bound and gap include rounding, and what is
+        at most ``2**-50 * requests * largest class`` (`noise_bytes`) counts as 0.
     spare : int
         How many of the classes asked for there are not, because nothing is left for them to save.
     seconds : float
@@ -217,12 +223,30 @@ class Fit:
         """Whether no other table is better: the gap is 0, or no more than rounding explains.
 
         Rounding there is only where not `exact`, as with weights that are no whole numbers: 1e-9 of
-        the wastage, and 2**-50 of (sum of counts) * (largest class), the scale of the sums.
+        the wastage, and `noise_bytes`, the scale of the sums.
         """
         if self.exact:
             return self.gap == 0
-        scale = float(self._profile.counts.sum()) * self._wanted.largest_bytes
-        return self.gap <= 1e-9 * abs(self.wastage_bytes) + 2**-50 * scale
+        return self.gap <= 1e-9 * abs(self.wastage_bytes) + self.noise_bytes
+
+    @property
+    def noise_bytes(self) -> float:
+        """By how much a wastage can be off because sums were rounded; 0 where they were exact."""
+        return 0 if self.exact else _noise(self.table, self._wanted)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same answer to the same question; the time it took is no part."""
+        if not isinstance(other, Fit):
+            return NotImplemented
+        return self._answer() == other._answer()
+
+    def __hash__(self) -> int:
+        return hash(self._answer())
+
+    def _answer(self) -> tuple[Any, ...]:
+        arrays = (self.classes, *self._profile)
+        alone = (self.method, self.wastage_bytes, self.lower_bound_bytes, self.spare)
+        return (*(array.tobytes() for array in arrays), self._wanted, *alone)
 
     @property
     def table(self) -> Wastage:
@@ -316,11 +340,17 @@ class Fit:
             drive(core, 1, None)
             curves.append(core.curve())
             most = max(most, len(core.candidates()))
+        noise = self.noise_bytes
         more, _ = _rounding([self._wanted.largest_bytes], self._profile, self._wanted)
         # A curve that ends early stays where it is.
         values = [
             _number(
-                more + min(curve[k] if k < len(curve) else min(curve) for curve in curves),
+                more
+                + _settled(
+                    min(curve[k] if k < len(curve) else min(curve) for curve in curves),
+                    self.exact,
+                    noise,
+                ),
                 self.exact,
             )
             for k in range(max(map(len, curves)))
@@ -379,6 +409,9 @@ class Fit:
         align = 1 if wanted.header_bytes % wanted.align_bytes else wanted.align_bytes
         align = max(align, wanted.request_align_bytes)
         given = {"header_bytes": wanted.header_bytes, "align_bytes": align}
+        if kind == "table":
+            # Steps and significant bits were counted above the header.
+            given["delta_bytes"] = wanted.header_bytes
         return SizeMap(self.classes.tolist(), kind=kind, **(given | parameters))
 
     def export(self, format: str, *, name: str | None = None, **options: Any) -> str:
@@ -399,7 +432,7 @@ class Fit:
         """
         again = _solve(self._profile, self._options, "quadratic", time.perf_counter())
         cost = self.table.wastage_bytes
-        slack = 0 if self.exact else 1e-9 * (1 + abs(cost))
+        slack = 0 if self.exact else 1e-9 * (1 + abs(cost)) + self.noise_bytes
         if abs(cost - self.wastage_bytes) > slack:
             raise _core.CorruptionError(f"the table wastes {cost}, not {self.wastage_bytes} bytes")
         best = again.wastage_bytes
@@ -408,11 +441,11 @@ class Fit:
 
     def __repr__(self) -> str:
         return "\n".join(
-            [f"<Fit {_headline(self.table)}; proof: {proof_text(self)}>", *_parts_lines(self.table)]
+            [f"<Fit {headline(self.table)}; proof: {proof_text(self)}>", *parts_lines(self.table)]
         )
 
     def _repr_html_(self) -> str:
-        return _html(f"Fit: {_headline(self.table)}; proof: {proof_text(self)}", self.table)
+        return html(f"Fit: {headline(self.table)}; proof: {proof_text(self)}", self.table)
 
 
 def fit(
@@ -555,13 +588,22 @@ def _solve(profile: Histogram, options: Sequence[Constraints], method: str, star
     more, outside = _rounding([wanted.largest_bytes], profile, wanted)
     found = np.array(result["classes"], dtype=np.uint64)
     found.flags.writeable = False
+    # Differences of rounded sums can be off, and even below 0, where what the table costs class by
+    # class is a sum of numbers that are not: that is what counts, and bounds the bound.
+    cost = _evaluate(found.tolist(), profile, wanted)
+    noise = 0 if exact else _noise(cost, wanted)
+    wasted = result["wastage_bytes"] + more
+    if not exact:
+        wasted = cost.wastage_bytes
+        bound = min(_settled(bound, exact, noise), wasted - more)
+    bound += more
     addition = None
-    if result["addition_saves"] > 0:
+    if result["addition_saves"] > noise:
         addition = Addition(result["addition"], _number(result["addition_saves"], exact))
     return Fit(
         classes=found,
-        wastage_bytes=_number(result["wastage_bytes"] + more, exact),
-        lower_bound_bytes=_number(bound + more, exact),
+        wastage_bytes=_number(wasted, exact),
+        lower_bound_bytes=_number(bound, exact),
         constraints=wanted.as_dict(),
         method=METHODS[result["method"]],
         monge=bool(result["monge"]),
@@ -608,53 +650,6 @@ def _joined(profiles: Any, weights: str | Sequence[float]) -> Histogram:
         factors_of([one], weights)
         return one
     return combined([as_histogram(profile) for profile in profiles], weights)
-
-
-def enough_classes(curve: SweepResult, percent: float = 0.1) -> int:
-    """Return from how many classes on one more saves less than a share of the requested bytes.
-
-    Parameters
-    ----------
-    curve : SweepResult
-        As of `Fit.curve`.
-    percent : float, default 0.1
-        Of the requested bytes, above 0.
-
-    Returns
-    -------
-    int
-        Every class beyond that of the curve saves less.
-
-    Raises
-    ------
-    ValueError
-        If the last class of the curve saves as much and more classes could be had: it is too short.
-
-    Examples
-    --------
-    >>> curve = fit({16: 1000, 32: 500, 48: 10, 64: 1}, 1).curve()
-    >>> curve["wastage_percent"].round(2).tolist()
-    [197.15, 49.66, 0.49, 0.0]
-    >>> enough_classes(curve, 1), enough_classes(curve)
-    (3, 4)
-    """
-    share = real("percent", percent, 0, 1e18)
-    if share == 0:
-        raise ValueError("percent must be above 0, since every class saves as much as 0")
-    if not len(curve) or not {"classes", "wastage_percent"} <= set(curve.columns):
-        raise ValueError("not a curve as Fit.curve makes it")
-    ks = [row["classes"] for row in curve]
-    wasted = [row["wastage_percent"] for row in curve]
-    if None in wasted:
-        return int(ks[0])  # no bytes are requested, so none are wasted either
-    worth = [i for i, (a, b) in enumerate(pairwise(wasted), 1) if a - b >= share]
-    last = worth[-1] if worth else 0
-    if last == len(ks) - 1 and ks[-1] < curve.metadata.get("most_classes", math.inf):
-        raise ValueError(
-            f"the curve ends at {ks[-1]} classes, the last of which still saves {share}% or more: "
-            "make it longer"
-        )
-    return int(ks[last])
 
 
 def wastage(
@@ -763,81 +758,15 @@ def _evaluate(classes: Sequence[int], profile: Histogram, wanted: Constraints) -
     )
 
 
+def _noise(cost: Wastage, wanted: Constraints) -> float:
+    return _NOISE * cost.requests * wanted.largest_bytes * (1 + len(wanted.forced))
+
+
+def _settled(value: float, exact: bool, noise: float) -> float:
+    """Return a wastage as `_number` has it, and 0 for what is none but for rounding."""
+    return 0 if value <= noise and not exact else _number(value, exact)
+
+
 def _number(value: float, exact: bool = True) -> float:
     """Return a whole number as an int; sums that were rounded stay floats."""
     return int(value) if exact and value.is_integer() and abs(value) < 2**53 else value
-
-
-# For the eye
-
-
-def _headline(cost: Wastage) -> str:
-    k = len(cost.rows)
-    table = f"{k} {'class' if k == 1 else 'classes'} to {format_bytes(cost.rows[-1].class_bytes)}"
-    text = f"{table}: {format_bytes(cost.wastage_bytes)} wasted, {cost.percent:.2f}% of requested"
-    if cost.excluded_count:
-        text += (
-            f"; {format_count(cost.excluded_count)} requests of "
-            f"{format_bytes(cost.excluded_bytes)} are larger and have no class"
-        )
-    return text
-
-
-def proof_text(result: Fit, took: str = "") -> str:
-    """Return in words what is proved of a table, how, and if given what it `took`."""
-    if result.proved:
-        text = "no table of so many classes wastes less: the lower bound is the same"
-        text += "" if result.exact else " up to rounding"
-    else:
-        text = (
-            f"none; the best table wastes at least {format_bytes(result.lower_bound_bytes)}, "
-            f"{format_bytes(result.gap)} less"
-        )
-    how = [
-        result.method,
-        "" if result.monge else "since the tail rule breaks the quadrangle condition",
-        took,
-    ]
-    text += f" ({', '.join(word for word in how if word)})"
-    if result.spare > 0:
-        text += f"; {result.spare} more classes would save nothing"
-    return text
-
-
-def _parts_lines(cost: Wastage) -> list[str]:
-    parts = ", ".join(
-        f"{name.removesuffix('_bytes')} {format_bytes(value)}"
-        for name, value in cost.parts.items()
-        if value
-    )
-    lines = [f"  wastage: {parts or 'none'}", "  classes:"]
-    for row in cost.rows:
-        if len(lines[-1]) + len(str(row.class_bytes)) >= 96:
-            lines.append("   ")
-        lines[-1] += f" {row.class_bytes}"
-    return lines
-
-
-_COLUMNS = ("class_bytes", "requests", "requested_bytes", "wastage_bytes", "loss_bytes")
-
-
-def _html(title: str, cost: Wastage) -> str:
-    head = "".join(f'<th style="text-align:right">{name}</th>' for name in _COLUMNS)
-    body = ""
-    for row in cost.rows:
-        cells = (format_count(getattr(row, name), infinity="∞") for name in _COLUMNS)
-        body += "<tr>" + "".join(f'<td style="text-align:right">{c}</td>' for c in cells) + "</tr>"
-    parts = ", ".join(f"{name} {format_count(value)}" for name, value in cost.parts.items())
-    return (
-        f'<div style="overflow-x:auto"><b>{title}</b><br>{parts}'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def frame(rows: Sequence[Any]) -> Any:
-    """Return named tuples as a DataFrame."""
-    try:
-        import pandas as pd
-    except ImportError as exc:
-        raise ImportError("to_pandas needs pandas: pip install 'pyallocx[pandas]'") from exc
-    return pd.DataFrame([row._asdict() for row in rows])

@@ -164,13 +164,17 @@ class League:
         short = [head if len(head) <= width else head[: width - 2] + ".." for head in heads]
         names = max([4, *(len(row.name) for row in self.rows)])
         lines = [f"{'':{names}} {'K':>5} " + " ".join(f"{head:>{width}} " for head in short)]
-        best = [self.best(i) for i in range(len(self.programs))]
+        # Versions of an allocator often are one table: all that are equal have the star.
         complete = [row for row in self.rows if row.complete]
-        champion = complete[0] if complete else None
+        best = [
+            min((row.percents[i] for row in complete), default=None)
+            for i in range(len(self.programs))
+        ]
+        least = min((row.mean_percent for row in complete), default=None)
         for row in self.rows:
-            cells = [_cell(row.mean_percent, row is champion, width)]
+            cells = [_cell(row.mean_percent, row.complete and row.mean_percent == least, width)]
             cells += [
-                _cell(value, row is best[i], width, bool(row.excluded[i]))
+                _cell(value, row.complete and value == best[i], width, bool(row.excluded[i]))
                 for i, value in enumerate(row.percents)
             ]
             lines.append(f"{row.name:{names}} {row.classes:>5} " + " ".join(cells))

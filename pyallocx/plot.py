@@ -590,6 +590,10 @@ class _Labels:
         if legend is not None:
             self._taken.append(legend.get_window_extent(self._renderer))
 
+    def keep_clear(self, text: Any) -> None:
+        """Put no label over a text that is there already."""
+        self._taken.append(text.get_window_extent(self._renderer))
+
     def place(self, wanted: Sequence[_Wanted]) -> None:
         from matplotlib.patheffects import withStroke
 

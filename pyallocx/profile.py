@@ -229,7 +229,12 @@ class Profile:
         >>> Profile.combine([many, few], weights="equal").counts
         array([505., 505.])
         """
+        if isinstance(profiles, Profile):
+            raise TypeError("profiles must be a sequence of Profile, got one Profile")
         profiles = list(profiles)
+        for i, one in enumerate(profiles):
+            if not isinstance(one, Profile):
+                raise TypeError(f"profile {i + 1} must be a Profile, got {type(one).__name__}")
         if not profiles:
             raise ValueError("there is no profile to combine")
         factors = factors_of(profiles, weights).tolist()

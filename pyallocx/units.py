@@ -101,8 +101,10 @@ def format_bytes(value: float, infinity: str = "inf") -> str:
     while scaled >= 1023.5 and unit + 1 < len(_BYTE_UNITS):
         scaled /= 1024
         unit += 1
-    sign = "-" if value < 0 else ""
-    return f"{sign}{_three_digits(scaled)} {_BYTE_UNITS[unit]}"
+    digits = _three_digits(scaled)
+    # What is rounded to nothing has no sign.
+    sign = "-" if value < 0 and digits != "0" else ""
+    return f"{sign}{digits} {_BYTE_UNITS[unit]}"
 
 
 def _three_digits(value: float) -> str:
@@ -128,15 +130,27 @@ def format_count(value: float, infinity: str = "inf") -> str:
     return f"{value:,}"
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number of things, of which one is not many.
+def counted(value: float, noun: str) -> str:
+    """Write a count with what is counted, in the plural unless it is one.
 
     Examples
     --------
-    >>> counted(1, "block"), counted(2000, "block")
-    ('1 block', '2,000 blocks')
+    >>> counted(1, "class"), counted(0, "class"), counted(2000, "request")
+    ('1 class', '0 classes', '2,000 requests')
     """
-    return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
+    ending = "" if value == 1 else "es" if noun.endswith("s") else "s"
+    return f"{format_count(value)} {noun}{ending}"
+
+
+def format_percent(value: float) -> str:
+    """Write a percentage; ``-`` for NaN, which is one of nothing.
+
+    Examples
+    --------
+    >>> format_percent(8.8312), format_percent(math.nan)
+    ('8.83%', '-')
+    """
+    return "-" if math.isnan(value) else f"{value:.2f}%"
 
 
 def column_unit(column: str) -> str:

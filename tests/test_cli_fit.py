@@ -45,7 +45,7 @@ def test_a_person_reads_the_table_the_proof_and_what_was_left_out(files, capsys)
     assert lines[0].startswith("fitted to: one, 385 requests of ")
     assert f"classes (4): {' '.join(map(str, best.classes.tolist()))}" in lines
     assert "proof: no table of so many classes wastes less" in out
-    assert "left out: 1 requests of 68.4 KiB above 65536 have no class, cost 0" in out
+    assert "left out: 1 request of 68.4 KiB above 65536 has no class, costs 0" in out
     assert "one class more: " in out
     assert "one class less: without " in out
     assert "presets on the same requests, by the same measure: " in out
@@ -360,7 +360,8 @@ def test_waste(files, tmp_path, capsys):
     assert result["above_limit"]["one"]["requests"] == 1
     assert result["above_limit"]["one"]["requested_bytes"] == 70000
     out, _ = run(capsys, "waste", files[0], "--preset", "linux-kmalloc")
-    *_, above, without = out.splitlines()
+    *_, above, without, _, sources = out.splitlines()
+    assert sources == "  sources: one: text profile"
     assert above.startswith("above 64 KiB, in no figure: one, 1 request (0.259%) of 68.4 KiB (")
     assert without == "up to 64 KiB, without a class in linux-kmalloc: one, 2 requests"
     out, _ = run(capsys, "waste", files[0], "--preset", "go", "--limit", "1KiB", "--json")
@@ -457,6 +458,42 @@ def test_a_full_disk_does_not_lose_the_answer(files, capsys):
     )
     assert "classes (3)" in out
     assert "-o: /dev/full: No space left" in err
+
+
+def test_a_program_that_a_cross_validation_cannot_do_without(tmp_path, capsys):
+    names = []
+    for name, size in (("one", 16), ("big", 100000), ("two", 32)):
+        names.append(tmp_path / name)
+        names[-1].write_text(f"{size} 3\n")
+    out, err = run(capsys, "fit", *names, "--largest", "1KiB", "--cross-validate", code=1)
+    assert "classes (2): 32 1024" in out or "classes (3)" in out
+    assert "note:" not in out
+    assert err.count("\n") == 1
+    assert err.startswith("pyallocx: error: --cross-validate: ")
+    assert "big" in err
+    out, _ = run(capsys, "fit", *names, "--largest", "1KiB", "--cross-validate", "--json", code=1)
+    assert json.loads(out)["held_out"] is False
+
+
+def test_the_report_says_what_a_file_is_taken_for(tmp_path, capsys):
+    trace = px.Trace(op=[0, 1], object=[0, 0], size_bytes=[16, 0])
+    trace.save(tmp_path / "t.npz")
+    (tmp_path / "m").write_bytes(b"= Start\n@ ./t:[0x11a0] + 0x56317a78e2a0 0xa\n")
+    px.load(tmp_path / "m").profile().save(tmp_path / "saved")
+    (tmp_path / "p").write_text("16 3\n")
+    paths = [tmp_path / name for name in ("t.npz", "m", "saved", "p")]
+    for verb in ("fit", "waste"):
+        out, _ = run(capsys, verb, *paths)
+        words = " ".join(out.split("sources: ")[1].split()[:12])
+        kinds = [word.split(": ")[1] for word in words.split(", ")[:3]]
+        assert kinds == ["trace", "mtrace trace", "mtrace trace"]
+        assert "p: text profile" in words
+    out, _ = run(capsys, "fit", "shipped:python3")
+    assert "sources" not in out
+    out, _ = run(capsys, "fit", paths[1], "--json")
+    assert [(p["format"], p["reader"]) for p in json.loads(out)["profiles"]] == [
+        ("trace", "mtrace")
+    ]
 
 
 def test_fit_of_a_real_program_can_be_compiled_from_the_shell(shared_data):

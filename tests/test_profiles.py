@@ -536,3 +536,38 @@ def test_real_fleets(shared_data):
                 math.fsum(float(row[column]) for row in rows), rel=1e-12
             )
             assert len(profile) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"16,5\n", "this begins with b'16,5"),
+        (b"size count\n16 5\n", "this begins with b'size count"),
+        (b"-16 5\n", "this begins with b'-16 5"),
+        (b"# nothing\n\n# more\n", "this has only comments"),
+    ],
+)
+def test_a_near_miss_is_told_of_profiles_and_traces(content, words, tmp_path):
+    path = tmp_path / "near"
+    path.write_bytes(content)
+    with pytest.raises(px.TraceError) as failure:
+        px.profile.load_profile_or_trace(path)
+    text = str(failure.value)
+    assert "expected a profile (text, " in text
+    assert "'size count' lines" in text
+    assert "or a trace (an npz" in text
+    assert words in text
+    assert "px." not in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"16 5 7\n32 6 2\n", b"4096 5 7\n65536 6 2\n", b"1000000 5 7", b"16 5 seven\n", b"10 5 0.5\n"],
+)
+def test_three_columns_are_no_perf_map(content, tmp_path):
+    path = tmp_path / "three"
+    path.write_bytes(content)
+    with pytest.raises(px.TraceError, match="no profile, whose lines have two columns"):
+        px.profile.load_profile_or_trace(path)
+    path.write_bytes(b"7f0000001000 20 name\n7f0000002000 30 5\n")
+    assert px.profile.load_profile_or_trace(path).sizes.tolist() == [32, 48]

@@ -234,6 +234,12 @@ def _go_lines(subject: Subject, package: str, classes: list[int]) -> Iterator[st
     small[0] = 0
     wide = np.searchsorted(table, np.arange(_SPLIT, _GO_LARGEST + 1, _WIDE_STEP)) + 1
     yield from comment(subject.about)
+    left = len(subject.classes) - len(classes)
+    if left:
+        yield (
+            f"// Of these the first {len(classes)}: above {_GO_LARGEST} bytes Go hands out whole "
+            f"pages, so {left} {'class is' if left == 1 else 'classes are'} left out."
+        )
     yield "// Spans: the fewest 8-KiB pages with a tail of at most an eighth."
     yield "//"
     yield "// class  bytes/obj  bytes/span  objects  tail waste"

@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from typing import IO, Any, Final
 
 from pyallocx._core import TraceError
-from pyallocx._tracefile import Stream, TraceLoader, Unwrapper, damage
+from pyallocx._tracefile import (
+    Stream,
+    TraceLoader,
+    UnknownFormat,
+    Unwrapper,
+    damage,
+    kinds_of_traces,
+    recognise_trace,
+)
 from pyallocx.profile import SAVED, Profile
 from pyallocx.profiles._reader import ProfileReader
 from pyallocx.profiles.jemalloc import JemallocReader
@@ -53,6 +61,21 @@ _BEGINNINGS: Final = (
         ),
     ),
 )
+
+
+_KINDS: Final = f"{', '.join(FORMATS)}; text is 'size count' lines and # comments"
+
+# Lines of three columns that are no perf map: nothing is mapped below 64 KiB, and no name is a
+# number.
+_NO_ADDRESSES: Final = re.compile(rb"0*[0-9a-fA-F]{1,4} |[0-9]+ [0-9]+ [0-9.]+[ \t]*(?:\r?\n|\Z)")
+
+_ONLY_COMMENTS: Final = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z))+\Z")
+
+
+def _begins(head: bytes) -> str:
+    if _ONLY_COMMENTS.match(head):
+        return "this has only comments"
+    return f"this begins with {head[:32]!r}"
 
 
 def recognise(head: bytes) -> str | None:
@@ -109,11 +132,25 @@ class _ProfileLoader(Unwrapper[Profile | Trace]):
             )
         if format is None and self.traces is not None:
             self.traces.members = self.members
-            return self.traces.plain(stream, head, name)
+            try:
+                kind = recognise_trace(head, name)
+            except UnknownFormat:
+                raise TraceError(
+                    f"{name}: expected a profile ({_KINDS}) or a trace ({kinds_of_traces()}), "
+                    f"plain or inside gzip or zip; {_begins(head)}"
+                ) from None
+            if kind == "perfmap" and _NO_ADDRESSES.match(head):
+                # Of a perf map these would be addresses and sizes in hexadecimal, and names.
+                raise TraceError(
+                    f"{name}: no profile, whose lines have two columns (size count), and as a perf "
+                    "map (address, size, name) its addresses would be too small or its names "
+                    f"numbers; {_begins(head)}"
+                )
+            return self.traces.read_text(stream, name, kind)
         if format is None:
             raise TraceError(
-                f"{name}: expected a profile: {', '.join(FORMATS)}, plain or inside gzip or zip "
-                f"(a trace is read by px.load); this begins with {head[:32]!r}"
+                f"{name}: expected a profile ({_KINDS}), plain or inside gzip or zip "
+                f"(a trace is read by px.load); {_begins(head)}"
             )
         reader = FORMATS[format](self.weight)
         metadata: dict[str, Any] = {"format": format, "file": self.base_name}
