@@ -240,10 +240,7 @@ lookup = pd.DataFrame({row["kind"]: row for row in bench["kinds"]}).T.loc[list(K
 ratio = lookup[[f"{o}_ratio" for o in ORDERS]].astype(float).set_axis(ORDERS, axis=1)
 ns = lookup[[f"{o}_ns" for o in ORDERS]].astype(float).set_axis(ORDERS, axis=1)
 
-# What follows holds with a wide margin, since times are of a machine that does other things, too.
-assert (ratio.loc["flat"] < [0.5, 1.3, 0.8]).all()
-assert (ratio.loc["search"] > 1.4).all()
-assert (ratio.loc["search_branchless"] > [0, 2, 1.3]).all()
+# Times are looked at and not asserted: other machines have others.
 table = pd.concat({"ns": ns.round(2), "/ table": ratio.round(2)}, axis=1)
 table["", "memory"] = [f"{b:,.0f} B" for b in lookup["memory_bytes"]]
 table.rename(index=KINDS)
@@ -386,14 +383,10 @@ ax.set_ylim(len(pairs) - 0.4, -0.9)
 ax.set(xlabel="added to malloc + free, against a lookup in the table map [%]")
 ax.grid(axis="x", color="#EEEEEE")
 title = "A search adds least in scudo, whose malloc and free are slow"
-heading(ax, title if "scudo" in pairs.index else "Another lookup in malloc + free")
+slow_scudo = "scudo" in pairs.index and extra["search", "random"].idxmin() == "scudo"
+heading(ax, title if slow_scudo else "Another lookup in malloc + free")
 legend_below(fig, ax, 3)
 
-if len(pairs) > 1 and "scudo" in pairs.index:
-    assert extra["search", "random"].idxmin() == pairs["random"].idxmax() == "scudo"
-    assert 5 < extra.loc["scudo", ("search", "random")] < 60
-assert (extra.drop(index="scudo", errors="ignore")["search", "random"] > 10).all()
-assert (extra["flat", "random"] < 0).all()
 extra.round(0)
 
 # %% [markdown]
