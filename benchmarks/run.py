@@ -155,7 +155,9 @@ def replay(temp: Path, events: int, shared: Path | None) -> None:
 
 def code_once(trace: px.Trace, policy: str, **params: object) -> None:
     values = {p.name: p.default for p in code_heap.PARAMETERS} | {"policy": policy} | params
-    code_heap._start(trace, values).step(len(trace))
+    replay = code_heap._start(trace, values)
+    while replay.step(len(trace)):  # a step ends by the work done
+        pass
 
 
 def code_pair(temp: Path) -> None:
