@@ -343,22 +343,23 @@ class Fit:
         noise = self.noise_bytes
         more, _ = _rounding([self._wanted.largest_bytes], self._profile, self._wanted)
         # A curve that ends early stays where it is.
-        values = [
-            _number(
-                more
-                + _settled(
-                    min(curve[k] if k < len(curve) else min(curve) for curve in curves),
-                    self.exact,
-                    noise,
-                ),
-                self.exact,
-            )
-            for k in range(max(map(len, curves)))
-        ]
-        ks = [k for k, value in enumerate(values, 1) if value != math.inf]
-        wasted = [values[k - 1] for k in ks]
+        least_possible = np.full((len(curves), max(map(len, curves))), math.inf)
+        for row, curve in zip(least_possible, curves, strict=True):
+            row[:] = min(curve)
+            row[: len(curve)] = curve
+        values = least_possible.min(axis=0)
+        if not self.exact:
+            values[values <= noise] = 0
+        values += more
+        there = np.isfinite(values)
+        ks = (np.flatnonzero(there) + 1).tolist()
+        wasted = [_number(value, self.exact) for value in values[there].tolist()]
         saved = [None, *(a - b for a, b in pairwise(wasted))]
-        requested = self.table.requested_bytes
+        # Of the requests that have a class: sizes rise, and rounding keeps their order.
+        align = self._wanted.request_align_bytes
+        most_bytes = (self._wanted.largest_bytes - self._wanted.header_bytes) // align * align
+        served = int(np.searchsorted(self._profile.sizes, np.uint64(most_bytes), side="right"))
+        requested = float(self._profile.sizes[:served] @ self._profile.counts[:served])
         return SweepResult(
             {
                 "classes": ks,
@@ -588,12 +589,12 @@ def _solve(profile: Histogram, options: Sequence[Constraints], method: str, star
     more, outside = _rounding([wanted.largest_bytes], profile, wanted)
     found = np.array(result["classes"], dtype=np.uint64)
     found.flags.writeable = False
-    # Differences of rounded sums can be off, and even below 0, where what the table costs class by
-    # class is a sum of numbers that are not: that is what counts, and bounds the bound.
-    cost = _evaluate(found.tolist(), profile, wanted)
-    noise = 0 if exact else _noise(cost, wanted)
-    wasted = result["wastage_bytes"] + more
+    wasted, noise = result["wastage_bytes"] + more, 0.0
     if not exact:
+        # Differences of rounded sums can be off, and even below 0, where what the table costs class
+        # by class is a sum of numbers that are not: that is what counts, and bounds the bound.
+        cost = _evaluate(found.tolist(), profile, wanted)
+        noise = _noise(cost, wanted)
         wasted = cost.wastage_bytes
         bound = min(_settled(bound, exact, noise), wasted - more)
     bound += more

@@ -482,8 +482,13 @@ class SweepResult:
         return render_html(self)
 
 
+_FROZEN = frozenset({int, float, str, bool, type(None)})
+
+
 def _own(value: Any) -> Any:
     """Return a Python value nobody else can change."""
+    if type(value) in _FROZEN:
+        return value  # nearly all are
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
