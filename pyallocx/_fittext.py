@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from pyallocx._optional import data_frame
 from pyallocx._sizes import real
 from pyallocx.table import SweepResult
 from pyallocx.units import counted, format_bytes, format_count, format_percent
@@ -137,8 +138,4 @@ def html(title: str, cost: Wastage) -> str:
 
 def frame(rows: Sequence[Any]) -> Any:
     """Return named tuples as a DataFrame."""
-    try:
-        import pandas as pd
-    except ImportError as exc:
-        raise ImportError("to_pandas needs pandas: pip install 'pyallocx[pandas]'") from exc
-    return pd.DataFrame([row._asdict() for row in rows])
+    return data_frame([row._asdict() for row in rows])

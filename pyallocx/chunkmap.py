@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from pyallocx._optional import need_matplotlib
 from pyallocx.units import format_bytes
 
 if TYPE_CHECKING:
@@ -344,10 +345,7 @@ def chunk_map(
     >>> heap = px.replay_code(px.synthesize_code(100), chunk_bytes=16384)
     >>> ax = chunk_map(heap, path="chunks.png")
     """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as exc:
-        raise ImportError("chunk_map needs matplotlib: pip install 'pyallocx[plot]'") from exc
+    need_matplotlib("chunk_map")
     from pyallocx.plot import _save
 
     several = isinstance(heap, Mapping)

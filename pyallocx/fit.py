@@ -596,7 +596,7 @@ def _solve(profile: Histogram, options: Sequence[Constraints], method: str, star
         cost = _evaluate(found.tolist(), profile, wanted)
         noise = _noise(cost, wanted)
         wasted = cost.wastage_bytes
-        bound = min(_settled(bound, exact, noise), wasted - more)
+        bound = min(bound if bound > noise else 0.0, wasted - more)
     bound += more
     addition = None
     if result["addition_saves"] > noise:
@@ -761,11 +761,6 @@ def _evaluate(classes: Sequence[int], profile: Histogram, wanted: Constraints) -
 
 def _noise(cost: Wastage, wanted: Constraints) -> float:
     return _NOISE * cost.requests * wanted.largest_bytes * (1 + len(wanted.forced))
-
-
-def _settled(value: float, exact: bool, noise: float) -> float:
-    """Return a wastage as `_number` has it, and 0 for what is none but for rounding."""
-    return 0 if value <= noise and not exact else _number(value, exact)
 
 
 def _number(value: float, exact: bool = True) -> float:

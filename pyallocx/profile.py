@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from pyallocx._files import write_atomically
 from pyallocx._histogram import check_factor, factors_of, histogram_of
+from pyallocx._optional import data_frame
 from pyallocx._sizes import MAX_BYTES
 from pyallocx.units import format_bytes, format_count
 
@@ -351,11 +352,7 @@ class Profile:
         ImportError
             If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as exc:
-            raise ImportError("to_pandas needs pandas: pip install 'pyallocx[pandas]'") from exc
-        return pd.DataFrame({"size_bytes": self.sizes.copy(), "count": self.counts.copy()})
+        return data_frame({"size_bytes": self.sizes.copy(), "count": self.counts.copy()})
 
     def plot(
         self,

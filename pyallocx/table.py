@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyallocx._files import write_atomically
+from pyallocx._optional import data_frame, need_matplotlib
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -375,11 +376,7 @@ class SweepResult:
         ImportError
             If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as exc:
-            raise ImportError("to_pandas needs pandas: pip install 'pyallocx[pandas]'") from exc
-        return pd.DataFrame({name: self._array(name).copy() for name in self._columns})
+        return data_frame({name: self._array(name).copy() for name in self._columns})
 
     def plot(
         self,
@@ -418,10 +415,7 @@ class SweepResult:
         ValueError
             If no row was measured.
         """
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError as exc:
-            raise ImportError("plot needs matplotlib: pip install 'pyallocx[plot]'") from exc
+        need_matplotlib("plot")
         from pyallocx.plot import plot_sweep
 
         return plot_sweep(
@@ -463,10 +457,7 @@ class SweepResult:
         ValueError
             If `key` is no grid key, the columns have different units, or no row was measured.
         """
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError as exc:
-            raise ImportError("plot needs matplotlib: pip install 'pyallocx[plot]'") from exc
+        need_matplotlib("plot")
         from pyallocx.plot import plot_curves
 
         return plot_curves(self, key, columns or (self._y,), ax=ax, path=path, title=title)

@@ -35,6 +35,10 @@ PyObject *axpy_raise(module_state *state, int status, const ax_detail *detail);
 /* errors.c */
 int axpy_errors_init(PyObject *module, module_state *state);
 
+/* Makes a type and adds it to the module under its name; where `keep` is not NULL it gets a
+ * reference of its own. 0 or -1. */
+int axpy_add_type(PyObject *module, PyType_Spec *spec, PyObject **keep);
+
 /* One per file of types or functions; each adds its names to the module. */
 int axpy_trace_init(PyObject *module, module_state *state);
 int axpy_arena_init(PyObject *module, module_state *state);

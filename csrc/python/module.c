@@ -12,6 +12,17 @@ module_state *axpy_state_of_type(PyTypeObject *type)
     return module ? axpy_state_of_module(module) : NULL;
 }
 
+int axpy_add_type(PyObject *module, PyType_Spec *spec, PyObject **keep)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    const int status = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
+    if (status == 0 && keep) {
+        *keep = Py_NewRef(type);
+    }
+    Py_XDECREF(type);
+    return status;
+}
+
 static int module_exec(PyObject *module)
 {
     module_state *state = axpy_state_of_module(module);

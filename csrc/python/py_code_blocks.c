@@ -310,8 +310,5 @@ static PyType_Spec blocks_spec = {
 
 int axpy_code_blocks_init(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &blocks_spec, NULL);
-    int failed = !type || PyModule_AddObjectRef(module, "CodeBlocks", type) < 0;
-    Py_XDECREF(type);
-    return failed ? -1 : 0;
+    return axpy_add_type(module, &blocks_spec, NULL);
 }

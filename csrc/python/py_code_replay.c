@@ -225,11 +225,11 @@ static PyType_Spec replay_spec = {
 
 int axpy_code_init(PyObject *module, module_state *Py_UNUSED(state))
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &replay_spec, NULL);
-    int failed = !type || PyModule_AddObjectRef(module, "CodeReplay", type) < 0;
-    Py_XDECREF(type);
-    PyObject *names = failed ? NULL : axpy_names(ax_code_policy_name, AX_CODE_POLICIES);
-    failed = failed || !names || PyModule_AddObjectRef(module, "CODE_POLICIES", names) < 0;
+    if (axpy_add_type(module, &replay_spec, NULL) < 0) {
+        return -1;
+    }
+    PyObject *names = axpy_names(ax_code_policy_name, AX_CODE_POLICIES);
+    const int failed = !names || PyModule_AddObjectRef(module, "CODE_POLICIES", names) < 0;
     Py_XDECREF(names);
     return failed ? -1 : axpy_code_blocks_init(module);
 }

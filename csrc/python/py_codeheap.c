@@ -593,12 +593,7 @@ static PyType_Spec block_spec = {
 
 int axpy_codeheap_init(PyObject *module, module_state *state)
 {
-    PyObject *heap = PyType_FromModuleAndSpec(module, &heap_spec, NULL);
-    int failed = !heap || PyModule_AddObjectRef(module, "CodeHeap", heap) < 0;
-    Py_XDECREF(heap);
-    state->CodeBlock_type = PyType_FromModuleAndSpec(module, &block_spec, NULL);
-    return failed || !state->CodeBlock_type ||
-                   PyModule_AddObjectRef(module, "Block", state->CodeBlock_type) < 0
+    return axpy_add_type(module, &heap_spec, NULL) < 0
                ? -1
-               : 0;
+               : axpy_add_type(module, &block_spec, &state->CodeBlock_type);
 }

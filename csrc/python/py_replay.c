@@ -284,8 +284,5 @@ static PyType_Spec replay_spec = {
 
 int axpy_replay_init(PyObject *module, module_state *Py_UNUSED(state))
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &replay_spec, NULL);
-    int failed = !type || PyModule_AddObjectRef(module, "ArenaReplay", type) < 0;
-    Py_XDECREF(type);
-    return failed ? -1 : 0;
+    return axpy_add_type(module, &replay_spec, NULL);
 }

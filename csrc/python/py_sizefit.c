@@ -495,12 +495,12 @@ static PyMethodDef functions[] = {
 
 int axpy_sizefit_init(PyObject *module, module_state *Py_UNUSED(state))
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &fit_spec, NULL);
+    if (axpy_add_type(module, &fit_spec, NULL) < 0) {
+        return -1;
+    }
     PyObject *names = axpy_names(method_name, AX_SIZEFIT_METHODS);
-    const int failed = !type || !names || PyModule_AddObjectRef(module, "SizeFit", type) < 0 ||
-                       PyModule_AddObjectRef(module, "FIT_METHODS", names) < 0 ||
+    const int failed = !names || PyModule_AddObjectRef(module, "FIT_METHODS", names) < 0 ||
                        PyModule_AddFunctions(module, functions) < 0;
-    Py_XDECREF(type);
     Py_XDECREF(names);
     return failed ? -1 : 0;
 }

@@ -423,12 +423,12 @@ static PyMethodDef functions[] = {
 
 int axpy_sizemap_init(PyObject *module, module_state *Py_UNUSED(state))
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &map_spec, NULL);
+    if (axpy_add_type(module, &map_spec, NULL) < 0) {
+        return -1;
+    }
     PyObject *kinds = axpy_names(ax_map_kind_name, AX_MAP_KINDS);
-    int failed = !type || !kinds || PyModule_AddObjectRef(module, "SizeMap", type) < 0 ||
-                 PyModule_AddObjectRef(module, "MAP_KINDS", kinds) < 0 ||
-                 PyModule_AddFunctions(module, functions) < 0;
-    Py_XDECREF(type);
+    const int failed = !kinds || PyModule_AddObjectRef(module, "MAP_KINDS", kinds) < 0 ||
+                       PyModule_AddFunctions(module, functions) < 0;
     Py_XDECREF(kinds);
     return failed ? -1 : 0;
 }

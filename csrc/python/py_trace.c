@@ -558,22 +558,12 @@ static PyType_Spec summary_spec = {
 /* ---- the module --------------------------------------------------------------------------------
  */
 
-static int add_type(PyObject *module, PyType_Spec *spec, PyObject **keep)
-{
-    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
-    const int status = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
-    if (status == 0 && keep) {
-        *keep = Py_NewRef(type);
-    }
-    Py_XDECREF(type);
-    return status;
-}
-
 int axpy_trace_init(PyObject *module, module_state *state)
 {
-    if (add_type(module, &column_spec, &state->Column_type) < 0 ||
-        add_type(module, &reader_spec, NULL) < 0 || add_type(module, &check_spec, NULL) < 0 ||
-        add_type(module, &summary_spec, NULL) < 0) {
+    if (axpy_add_type(module, &column_spec, &state->Column_type) < 0 ||
+        axpy_add_type(module, &reader_spec, NULL) < 0 ||
+        axpy_add_type(module, &check_spec, NULL) < 0 ||
+        axpy_add_type(module, &summary_spec, NULL) < 0) {
         return -1;
     }
     return 0;
