@@ -453,7 +453,7 @@ class Trace:
         OSError
             The file could not be written; `path` is as it was.
         """
-        from pyallocx._tracefile import save
+        from pyallocx._npz import save
 
         save(self, os.fsdecode(path), compress=compress)
 
