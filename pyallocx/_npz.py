@@ -12,16 +12,21 @@ from typing import IO, Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from pyallocx._asides import is_name
+from pyallocx._columns import COLUMN_DTYPES, REQUIRED_COLUMNS, Array
 from pyallocx._core import TraceError
 from pyallocx._files import write_atomically
 from pyallocx._streams import CHUNK_BYTES, METHODS, damage
-from pyallocx.trace import COLUMN_DTYPES, FORMAT_VERSION, REQUIRED_COLUMNS, Array, Trace
+from pyallocx.trace import FORMAT_VERSION, Trace
 
 _MOST_METADATA_BYTES: Final = 64 << 20
 _MOST_LEVELS: Final = 50
 _ALIGN_BYTES: Final = 64
 # Deflate packs at most 1032 bytes into one; a member that claims more lies about its size.
 _MOST_DEFLATED: Final = 1032
+_ASIDE: Final = "aside."
+_ANY_UNSIGNED: Final = ("u1", "u2", "u4", "u8")
+_ASIDE_DTYPES: Final = {"event": ("u8",), "object": ("u4", "u8")}
 
 
 # ---- writing ------------------------------------------------------------------------------------
@@ -43,6 +48,9 @@ def _write(trace: Trace, file: IO[bytes], compress: bool) -> None:
         for name, column in trace.columns().items():
             if column is not None:
                 _write_column(archive, file, f"{name}.npy", column, method)
+        for aside, columns in trace.asides.items():
+            for name, column in columns.items():
+                _write_column(archive, file, f"{_ASIDE}{aside}.{name}.npy", column, method)
 
 
 def _write_column(
@@ -94,18 +102,44 @@ def read_npz(
         if member is not None:
             label = f"{name}[{member.filename}]"
             with damage(label):
-                columns[column] = _read_column(archive, file, size, member, column, label)
+                columns[column] = _read_column(
+                    archive, file, size, member, column, COLUMN_DTYPES[column], label
+                )
         elif column in REQUIRED_COLUMNS:
             raise TraceError(f"{name}: expected a member '{column}.npy', found none")
     lengths = {column: len(array) for column, array in columns.items() if array is not None}
     if len(set(lengths.values())) != 1:
         raise TraceError(f"{name}: expected columns of equal length, found {lengths}")
+    asides = _read_asides(archive, file, size, members, name)
     try:
-        return Trace._adopt(columns, metadata, progress)
+        return Trace._adopt(columns, metadata, progress, asides)
     except TraceError as error:
         raise TraceError(f"{name}: {error}") from None
     except RecursionError:
         raise TraceError(f"{name}: metadata.json is nested too deeply") from None
+
+
+def _read_asides(
+    archive: zipfile.ZipFile,
+    file: IO[bytes],
+    size: int,
+    members: dict[str, zipfile.ZipInfo],
+    name: str,
+) -> dict[str, dict[str, Array]]:
+    asides: dict[str, dict[str, Array]] = {}
+    for filename, member in members.items():
+        if not filename.startswith(_ASIDE):
+            continue
+        label = f"{name}[{filename}]"
+        aside, _, column = filename.removeprefix(_ASIDE).removesuffix(".npy").partition(".")
+        if not filename.endswith(".npy") or not is_name(aside) or not is_name(column):
+            raise TraceError(f"{label}: expected a name like aside.NAME.COLUMN.npy")
+        allowed = _ASIDE_DTYPES.get(column, _ANY_UNSIGNED)
+        with damage(label):
+            asides.setdefault(aside, {})[column] = _read_column(
+                archive, file, size, member, column, allowed, label
+            )
+    return asides
 
 
 def _read_metadata(
@@ -154,6 +188,7 @@ def _read_column(
     size: int,
     info: zipfile.ZipInfo,
     column: str,
+    allowed: tuple[str, ...],
     label: str,
 ) -> Array:
     stored = info.compress_type == zipfile.ZIP_STORED
@@ -168,7 +203,7 @@ def _read_column(
             f"{label}: {info.compress_size:,} bytes cannot hold the {info.file_size:,} claimed"
         )
     with cast("zipfile.ZipExtFile", archive.open(info)) as member:
-        events, dtype = _read_npy_header(member, column, label)
+        events, dtype = _read_npy_header(member, column, allowed, label)
         start = member.tell()
         if start + events * dtype.itemsize != info.file_size:
             raise TraceError(
@@ -193,7 +228,7 @@ def _read_column(
 
 
 def _read_npy_header(
-    member: zipfile.ZipExtFile, column: str, label: str
+    member: zipfile.ZipExtFile, column: str, allowed: tuple[str, ...], label: str
 ) -> tuple[int, np.dtype[Any]]:
     try:
         version = np.lib.format.read_magic(member)
@@ -209,7 +244,6 @@ def _read_npy_header(
             # NumPy's advice is to trust the file.
             text = "it is too long"
         raise TraceError(f"{label}: no header of an npy file: {text}") from None
-    allowed = COLUMN_DTYPES[column]
     if dtype.kind != "u" or f"u{dtype.itemsize}" not in allowed:
         wanted = " or ".join(np.dtype(name).name for name in allowed)
         raise TraceError(f"{label}: column '{column}' must hold {wanted}, found {dtype.name}")
