@@ -5,15 +5,6 @@
 
 #define NO_OBJECT UINT64_MAX
 
-/* The functions that make events, as the column `call` numbers them. */
-enum {
-    CALL_UNKNOWN = 0,
-    CALL_REALLOC = 3,
-    CALL_REALLOCARRAY = 4,
-    CALL_FREE = 11,
-    CALL_DELETE = 12
-};
-
 const char *ax_rawlog_count_name(int count)
 {
     static const char *const names[AX_RAWLOG_COUNTS] = {
@@ -307,7 +298,7 @@ static int make_room(ax_rawlog *log, ax_rawlog_stream *s, uint64_t address, int 
     const event lost = {.op = AX_OP_FREE,
                         .object = (uint32_t)slot->value,
                         .site = (uint32_t)(slot->value >> 32),
-                        .call = CALL_UNKNOWN};
+                        .call = AX_MADE_BY_UNKNOWN};
     const int status = put_event(log, s, &lost);
     if (status == AX_OK) {
         log->counts[AX_RAWLOG_FREES_INFERRED]++;
@@ -361,7 +352,7 @@ static int settle(ax_rawlog *log, uint64_t address, uint32_t object, uint32_t si
 static int take_alloc(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
 {
     const ax_rawlog_record *r = &s->record;
-    const int call = r->kind - AX_RAWLOG_MALLOC + 1;
+    const int call = r->kind - AX_RAWLOG_MALLOC + AX_MADE_BY_MALLOC;
     if (r->failed || r->address == 0) {
         log->counts[AX_RAWLOG_FAILED_ALLOCS]++;
         return put_failed(log, s, call, r->size, r->alignment, NO_OBJECT);
@@ -370,7 +361,8 @@ static int take_alloc(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
     if (status != AX_OK) {
         return status;
     }
-    log->counts[AX_RAWLOG_REALLOCS_OF_NULL] += call == CALL_REALLOC || call == CALL_REALLOCARRAY;
+    log->counts[AX_RAWLOG_REALLOCS_OF_NULL] +=
+        call == AX_MADE_BY_REALLOC || call == AX_MADE_BY_REALLOCARRAY;
     return put_alloc(log, s, r->size, r->alignment, call);
 }
 
@@ -389,7 +381,7 @@ static int take_free(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
     const event freed = {.op = AX_OP_FREE,
                          .object = (uint32_t)slot->value,
                          .site = (uint32_t)(slot->value >> 32),
-                         .call = deletes ? CALL_DELETE : CALL_FREE};
+                         .call = deletes ? AX_MADE_BY_DELETE : AX_MADE_BY_FREE};
     ax_idmap_remove(&log->live, slot);
     return put_event(log, s, &freed);
 }
@@ -422,7 +414,8 @@ static int take_realloc_begin(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
     }
     thread->in_realloc = 1;
     thread->known = slot != NULL;
-    thread->call = r->kind == AX_RAWLOG_REALLOC_BEGIN ? CALL_REALLOC : CALL_REALLOCARRAY;
+    thread->call =
+        r->kind == AX_RAWLOG_REALLOC_BEGIN ? AX_MADE_BY_REALLOC : AX_MADE_BY_REALLOCARRAY;
     thread->old_address = r->address;
     thread->size = r->size;
     thread->stamp = r->stamp;
@@ -477,7 +470,7 @@ static int take_realloc_end(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
     }
     if (!thread->in_realloc) {
         log->counts[AX_RAWLOG_REALLOC_ENDS_ALONE]++;
-        return put_alloc(log, s, r->size, 0, CALL_REALLOC);
+        return put_alloc(log, s, r->size, 0, AX_MADE_BY_REALLOC);
     }
     thread->in_realloc = 0;
     if (r->failed) {
