@@ -40,6 +40,7 @@ class RawLog:
     def texts(self) -> list[tuple[int, int]]: ...
 
 def clock_rate(clock: int, /) -> float | None: ...
+
 @final
 class TraceCheck:
     def __new__(

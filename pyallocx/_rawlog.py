@@ -9,11 +9,12 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from pyallocx._columns import Array
 from pyallocx._core import RawLog, TraceError, clock_rate
 from pyallocx._progress import progress_bar
 from pyallocx._symbols import Mapping as MemoryMapping
 from pyallocx._symbols import name_sites, parse_maps
-from pyallocx.trace import FORMAT_VERSION, Array, Trace
+from pyallocx.trace import FORMAT_VERSION, Trace
 
 __all__ = ["MAGIC", "read_header", "read_rawlog"]
 
@@ -56,6 +57,7 @@ def read_rawlog(
     *,
     skip: bool = False,
     progress: bool | None = None,
+    added: Mapping[str, Any] | None = None,
 ) -> Trace:
     """Read a raw log.
 
@@ -71,6 +73,8 @@ def read_rawlog(
         Leave out and count what is damaged.
     progress : bool, optional
         Whether to show a progress bar.
+    added : mapping, optional
+        Further metadata.
     """
     try:
         log = RawLog(file.fileno(), skip=skip)
@@ -86,7 +90,7 @@ def read_rawlog(
     metadata: dict[str, Any] = {"format_version": FORMAT_VERSION, "reader": "rawlog"}
     if base_name is not None:
         metadata["file"] = base_name
-    metadata |= describe(header)
+    metadata |= {**describe(header), **(added or {})}
     metadata["counts"] = {kind: count for kind, count in counts.items() if count}
     metadata["dropped"] = {kind: count for kind, count in dropped.items() if count}
     tables = {
@@ -103,9 +107,7 @@ def read_rawlog(
     wanted = {"realloc_begin": True, "failed": True}
     wanted["usable_size"] = bool(header["flags"] & USABLE_SIZE)
     wanted["maps"] = bool(header["flags"] & MAPS)
-    asides = {
-        table: columns for table, columns in tables.items() if wanted[table] or _any(columns)
-    }
+    asides = {table: columns for table, columns in tables.items() if wanted[table] or _any(columns)}
     return Trace._adopt(columns, metadata, progress, asides)
 
 
@@ -122,9 +124,7 @@ def _set_rate(log: RawLog, header: Mapping[str, Any]) -> None:
 
 
 def _merge(log: RawLog, total: int, what: str, progress: bool | None) -> None:
-    bar = progress_bar(
-        total, f"reading {what}", "B", wanted=progress, long=total >= _LONG_BYTES
-    )
+    bar = progress_bar(total, f"reading {what}", "B", wanted=progress, long=total >= _LONG_BYTES)
     try:
         done = 0
         while not log.step(_STEP_RECORDS):

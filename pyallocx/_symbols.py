@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Mapping", "Symbols", "SymbolError", "demangled", "name_sites", "parse_maps"]
+__all__ = ["Mapping", "SymbolError", "Symbols", "demangled", "name_sites", "parse_maps"]
 
 DEBUG_DIRECTORY: Final = "/usr/lib/debug/.build-id"
 
@@ -123,9 +123,7 @@ class Symbols:
         return self._strings[offset : end if end >= 0 else None].decode(errors="replace")
 
 
-_Table = tuple[
-    npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint64], bytes
-]
+_Table = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint64], bytes]
 
 
 class _Elf:

@@ -167,9 +167,7 @@ class TraceLoader(Unwrapper[Trace]):
         """Read a raw log of the recorder, which is read by position."""
         skip = self.on_error == "skip"
         if not self.members and stream.reads(self.file):
-            return read_rawlog(
-                self.file, name, self.base_name, skip=skip, progress=self.progress
-            )
+            return read_rawlog(self.file, name, self.base_name, skip=skip, progress=self.progress)
         with tempfile.TemporaryFile() as unpacked:
             with damage(name, stream):
                 shutil.copyfileobj(stream, unpacked, CHUNK_BYTES)
