@@ -26,6 +26,7 @@ from pyallocx._running import (
     wait_for,
 )
 from pyallocx.codetraces.record import CodeLog
+from pyallocx.preload import library_path
 from pyallocx.trace import Trace
 
 __all__ = ["ProgramRecording", "RecordingError", "UnknownProgram", "record", "record_run"]
@@ -33,7 +34,6 @@ __all__ = ["ProgramRecording", "RecordingError", "UnknownProgram", "record", "re
 LEAST_MAX_BYTES: Final = 1 << 20
 """The smallest limit of a raw log: its header and a few windows."""
 
-_LIBRARY: Final = "libpyallocx_record.so"
 _LOG_NAME: Final = re.compile(r"pyallocx-(\d+)-(\d+)\.axlog")
 # LD_PRELOAD is a list; the loader gives these characters meanings of their own, and has no quotes.
 _SPECIAL: Final = re.compile(r"[\s:;$]")
@@ -313,19 +313,16 @@ def _checked_words(command: Sequence[str]) -> list[str]:
 
 def _library() -> str:
     """Return the file of the library that is loaded into programs."""
-    path = Path(__file__).with_name("preload") / _LIBRARY
-    if not path.is_file():
-        raise UnknownProgram(
-            f"this installation of pyallocx has no recorder ({_LIBRARY}): it is built where there "
-            "is a C compiler for Linux"
-        )
-    return str(path)
+    try:
+        return str(library_path())
+    except FileNotFoundError as exc:
+        raise UnknownProgram(str(exc)) from None
 
 
 def _preloads(library: str, directory: str, before: str | None) -> str:
     """Return the list of what the loader is to load, ours first."""
     if _SPECIAL.search(library):
-        link = os.path.join(directory, _LIBRARY)
+        link = os.path.join(directory, os.path.basename(library))
         if _SPECIAL.search(link):
             raise UnknownProgram(
                 f"the recorder cannot be loaded from {library!r}, nor from {directory!r}: the "
