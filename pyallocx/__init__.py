@@ -16,6 +16,7 @@ from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.league import League, league
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
+from pyallocx.recorder import ProgramRecording, RecordingError, UnknownProgram, record, record_run
 from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
@@ -40,12 +41,15 @@ __all__ = [
     "League",
     "PoisonError",
     "Profile",
+    "ProgramRecording",
+    "RecordingError",
     "SizeMap",
     "SweepCancelled",
     "SweepResult",
     "TailRule",
     "Trace",
     "TraceError",
+    "UnknownProgram",
     "Wastage",
     "__version__",
     "chunk_map",
@@ -63,6 +67,8 @@ __all__ = [
     "preset_classes",
     "preset_knobs",
     "preset_names",
+    "record",
+    "record_run",
     "replay_arena",
     "replay_code",
     "shipped",

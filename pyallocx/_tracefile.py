@@ -18,13 +18,15 @@ import numpy as np
 from pyallocx._core import TraceError, TraceReader
 from pyallocx._npz import read_npz
 from pyallocx._progress import progress_bar
+from pyallocx._rawlog import MAGIC as RAWLOG_MAGIC
+from pyallocx._rawlog import read_rawlog
 from pyallocx._streams import CHUNK_BYTES, METHODS, Stream, damage
 from pyallocx.codetraces import FORMATS as CODE_FORMATS
 from pyallocx.codetraces import recognise as recognise_code
 from pyallocx.codetraces import resembled
 from pyallocx.trace import FORMAT_VERSION, Trace
 
-FORMATS: Final = ("npz", "aosp", "mtrace", *CODE_FORMATS)
+FORMATS: Final = ("npz", "rawlog", "aosp", "mtrace", *CODE_FORMATS)
 
 _LONG_BYTES: Final = 64 << 20
 _MOST_NESTED: Final = 4
@@ -153,11 +155,24 @@ class TraceLoader(Unwrapper[Trace]):
 
     def plain(self, stream: Stream, head: bytes, name: str) -> Trace:
         """Read a foreign format."""
+        if self.format == "rawlog" or (self.format is None and head.startswith(RAWLOG_MAGIC)):
+            return self.read_log(stream, name)
         return self.read_text(stream, name, self.format or recognise_trace(head, name))
 
     def columns(self, archive: zipfile.ZipFile, file: IO[bytes], name: str) -> Trace:
         """Read our own format."""
         return read_npz(archive, file, name, self.base_name, self.progress)
+
+    def read_log(self, stream: Stream, name: str) -> Trace:
+        """Read a raw log of the recorder, which is read by position."""
+        skip = self.on_error == "skip"
+        if not self.members and stream.reads(self.file):
+            return read_rawlog(self.file, name, self.base_name, skip=skip, progress=self.progress)
+        with tempfile.TemporaryFile() as unpacked:
+            with damage(name, stream):
+                shutil.copyfileobj(stream, unpacked, CHUNK_BYTES)
+            unpacked.flush()
+            return read_rawlog(unpacked, name, self.base_name, skip=skip, progress=self.progress)
 
     def read_text(self, stream: Stream, name: str, format: str) -> Trace:
         """Read a foreign format in pieces."""
