@@ -137,6 +137,35 @@ static PyObject *raise_read(reader_object *self, int status)
                         d->what ? d->what : ax_status_text(status), self->reader.excerpt);
 }
 
+static PyObject *format_names(void)
+{
+    PyObject *names = PyTuple_New(AX_READ_FORMATS);
+    for (int i = 0; names && i < AX_READ_FORMATS; i++) {
+        PyObject *name = PyUnicode_FromString(ax_read_format_name(i));
+        if (!name || PyTuple_SetItem(names, i, name) < 0) {
+            Py_CLEAR(names);
+        }
+    }
+    return names;
+}
+
+static PyObject *unknown_format(const char *name)
+{
+    PyObject *names = format_names();
+    if (names) {
+        PyErr_Format(PyExc_ValueError, "format is '%s', allowed are %R", name, names);
+        Py_DECREF(names);
+    }
+    return NULL;
+}
+
+static PyObject *reader_formats(PyObject *type, PyObject *unused)
+{
+    (void)type;
+    (void)unused;
+    return format_names();
+}
+
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"format", "skip", NULL};
@@ -146,13 +175,13 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|p:TraceReader", names, &name, &skip)) {
         return NULL;
     }
-    if (strcmp(name, "aosp") == 0) {
-        format = AX_READ_AOSP;
-    } else if (strcmp(name, "mtrace") == 0) {
-        format = AX_READ_MTRACE;
-    } else {
-        return PyErr_Format(PyExc_ValueError, "format is '%s', allowed are 'aosp' and 'mtrace'",
-                            name);
+    for (format = 0; format < AX_READ_FORMATS; format++) {
+        if (strcmp(name, ax_read_format_name(format)) == 0) {
+            break;
+        }
+    }
+    if (format == AX_READ_FORMATS) {
+        return unknown_format(name);
     }
     reader_object *self = alloc_object(type);
     if (!self) {
@@ -222,6 +251,8 @@ static PyObject *take_columns(reader_object *self)
         {"time_ns", &c->time_ns, &c->capacity.time_ns, sizeof *c->time_ns, "Q", c->time_ns != NULL},
         {"align_log2", &c->align_log2, &c->capacity.align_log2, sizeof *c->align_log2, "B",
          c->align_log2 != NULL},
+        {"key", &c->key, &c->capacity.key, sizeof *c->key, "I", c->key != NULL},
+        {"call", &c->call, &c->capacity.call, sizeof *c->call, "B", c->call != NULL},
     };
     PyObject *dict = state ? PyDict_New() : NULL;
     if (!dict) {
@@ -302,7 +333,40 @@ static PyObject *reader_threads(PyObject *op, PyObject *unused)
     return list;
 }
 
+/* The name of each key up to the largest of the column, so that the list is as long as need be. */
+static PyObject *reader_key_names(PyObject *op, PyObject *argument)
+{
+    reader_object *self = (reader_object *)op;
+    const char *text;
+    size_t length;
+    const size_t n = PyLong_AsSize_t(argument);
+    if ((n == (size_t)-1 && PyErr_Occurred()) || axpy_enter(&self->busy, "reader") < 0) {
+        return NULL;
+    }
+    PyObject *list = NULL;
+    if (self->reader.state != AX_READER_FINISHED || n > UINT32_MAX) {
+        PyErr_SetString(PyExc_RuntimeError, "names can be asked for after finish()");
+    } else {
+        list = PyList_New((Py_ssize_t)n);
+    }
+    for (size_t i = 0; list && i < n; i++) {
+        const int named = ax_heaptrack_name(&self->reader, (uint32_t)i, &text, &length);
+        PyObject *name = named ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace")
+                               : PyUnicode_FromString("");
+        if (!name || PyList_SetItem(list, (Py_ssize_t)i, name) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    axpy_leave(&self->busy);
+    return list;
+}
+
 static PyMethodDef reader_methods[] = {
+    {"formats", reader_formats, METH_NOARGS | METH_STATIC,
+     "formats()\n--\n\nThe names of the formats that there are."},
+    {"key_names", reader_key_names, METH_O,
+     "key_names($self, count, /)\n--\n\nThe names of the keys below count, empty where the file "
+     "has none."},
     {"feed", reader_feed, METH_O,
      "feed($self, data, /)\n--\n\nRead further bytes; they may end anywhere in a line."},
     {"finish", reader_finish, METH_NOARGS, "finish($self, /)\n--\n\nRead the last line."},
@@ -316,10 +380,9 @@ static PyMethodDef reader_methods[] = {
 };
 
 static PyType_Slot reader_slots[] = {
-    {Py_tp_doc,
-     "TraceReader(format, skip=False)\n--\n\n"
-     "Reads a text trace fed in pieces. format: 'aosp' or 'mtrace'. skip: drop and count "
-     "what would raise TraceError."},
+    {Py_tp_doc, "TraceReader(format, skip=False)\n--\n\n"
+                "Reads a text trace fed in pieces. format: one of formats(). skip: drop and count "
+                "what would raise TraceError."},
     {Py_tp_new, reader_new},
     {Py_tp_dealloc, reader_dealloc},
     {Py_tp_methods, reader_methods},

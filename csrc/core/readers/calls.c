@@ -1,6 +1,6 @@
-/* Calls of memory functions as programs write them down: NAME(ARGUMENTS) and what they answered. What
- * a call is made of is the same in logalloc, ltrace, valgrind and utrace; how a line is laid out is
- * theirs.
+/* Calls of memory functions as programs write them down: NAME(ARGUMENTS) and what they answered.
+ * What a call is made of is the same in logalloc, ltrace, valgrind and utrace; how a line is laid
+ * out is theirs.
  */
 #include "reader.h"
 
@@ -20,17 +20,17 @@ uint8_t ax_call_by_name(const char *name, size_t length)
 {
     /* Mangled: _Zn is new, _Zd delete; w one object, a an array; m and j the type of the size. */
     static const function functions[] = {
-        {"malloc", AX_BY_MALLOC},
-        {"free", AX_BY_FREE},
-        {"realloc", AX_BY_REALLOC},
-        {"calloc", AX_BY_CALLOC},
-        {"memalign", AX_BY_MEMALIGN},
-        {"posix_memalign", AX_BY_POSIX_MEMALIGN},
-        {"aligned_alloc", AX_BY_ALIGNED_ALLOC},
-        {"reallocarray", AX_BY_REALLOCARRAY},
-        {"valloc", AX_BY_VALLOC},
-        {"pvalloc", AX_BY_PVALLOC},
-        {"cfree", AX_BY_FREE},
+        {"malloc", AX_MADE_BY_MALLOC},
+        {"free", AX_MADE_BY_FREE},
+        {"realloc", AX_MADE_BY_REALLOC},
+        {"calloc", AX_MADE_BY_CALLOC},
+        {"memalign", AX_MADE_BY_MEMALIGN},
+        {"posix_memalign", AX_MADE_BY_POSIX_MEMALIGN},
+        {"aligned_alloc", AX_MADE_BY_ALIGNED_ALLOC},
+        {"reallocarray", AX_MADE_BY_REALLOCARRAY},
+        {"valloc", AX_MADE_BY_VALLOC},
+        {"pvalloc", AX_MADE_BY_PVALLOC},
+        {"cfree", AX_MADE_BY_FREE},
         {"malloc_usable_size", AX_BY_USABLE_SIZE},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
@@ -41,10 +41,10 @@ uint8_t ax_call_by_name(const char *name, size_t length)
     if (length > 4 && memcmp(name, "_Z", 2) == 0) {
         if (name[2] == 'n' && (name[3] == 'w' || name[3] == 'a') &&
             (name[4] == 'm' || name[4] == 'j')) {
-            return AX_BY_NEW;
+            return AX_MADE_BY_NEW;
         }
         if (name[2] == 'd' && (name[3] == 'l' || name[3] == 'a') && name[4] == 'P') {
-            return AX_BY_DELETE;
+            return AX_MADE_BY_DELETE;
         }
     }
     return AX_BY_OTHER;
@@ -75,20 +75,20 @@ int ax_call_number(const char **p, const char *end, uint64_t *out)
 static uint8_t needed(uint8_t name)
 {
     switch (name) {
-    case AX_BY_CALLOC:
-    case AX_BY_REALLOC:
-    case AX_BY_POSIX_MEMALIGN:
-    case AX_BY_ALIGNED_ALLOC:
-    case AX_BY_MEMALIGN:
+    case AX_MADE_BY_CALLOC:
+    case AX_MADE_BY_REALLOC:
+    case AX_MADE_BY_POSIX_MEMALIGN:
+    case AX_MADE_BY_ALIGNED_ALLOC:
+    case AX_MADE_BY_MEMALIGN:
         return 2;
-    case AX_BY_REALLOCARRAY:
+    case AX_MADE_BY_REALLOCARRAY:
         return 3;
     default:
         return 1;
     }
 }
 
-const char *ax_call_read_arguments(ax_call *call, const char **p, const char *end)
+const char *ax_call_read_arguments(ax_written_call *call, const char **p, const char *end)
 {
     const char *at = *p;
     call->arguments = 0;
@@ -131,13 +131,15 @@ const char *ax_call_read_arguments(ax_call *call, const char **p, const char *en
     return NULL;
 }
 
-const char *ax_call_check(const ax_call *call)
+const char *ax_call_check(const ax_written_call *call)
 {
     return call->arguments >= needed(call->name) ? NULL : "expected more arguments of this call";
 }
 
-/* The product of two arguments; 0 with the line dropped or refused (*status) where there is none. */
-static int product(ax_reader *reader, const ax_call *call, int first, uint64_t *out, int *status)
+/* The product of two arguments; 0 with the line dropped or refused (*status) where there is none.
+ */
+static int product(ax_reader *reader, const ax_written_call *call, int first, uint64_t *out,
+                   int *status)
 {
     const uint64_t a = call->argument[first], b = call->argument[first + 1];
     if (b != 0 && a > UINT64_MAX / b) {
@@ -154,29 +156,29 @@ static int product(ax_reader *reader, const ax_call *call, int first, uint64_t *
     return 1;
 }
 
-int ax_read_call(ax_reader *reader, const ax_call *call)
+int ax_read_call(ax_reader *reader, const ax_written_call *call)
 {
     const uint64_t *const argument = call->argument;
     uint64_t size = 0;
     int status;
     reader->call = call->name;
     switch (call->name) {
-    case AX_BY_FREE:
-    case AX_BY_DELETE:
+    case AX_MADE_BY_FREE:
+    case AX_MADE_BY_DELETE:
         return ax_read_free(reader, argument[0]);
-    case AX_BY_CALLOC:
+    case AX_MADE_BY_CALLOC:
         return product(reader, call, 0, &size, &status)
                    ? ax_read_alloc(reader, call->result, size, 0)
                    : status;
-    case AX_BY_REALLOC:
+    case AX_MADE_BY_REALLOC:
         return ax_read_realloc(reader, argument[0], call->result, argument[1]);
-    case AX_BY_REALLOCARRAY:
+    case AX_MADE_BY_REALLOCARRAY:
         return product(reader, call, 1, &size, &status)
                    ? ax_read_realloc(reader, argument[0], call->result, size)
                    : status;
-    case AX_BY_POSIX_MEMALIGN:
-    case AX_BY_ALIGNED_ALLOC:
-    case AX_BY_MEMALIGN:
+    case AX_MADE_BY_POSIX_MEMALIGN:
+    case AX_MADE_BY_ALIGNED_ALLOC:
+    case AX_MADE_BY_MEMALIGN:
         return ax_read_alloc(reader, call->result, argument[1], argument[0]);
     case AX_BY_USABLE_SIZE:
         reader->counts[AX_READ_USABLE_SIZES]++;

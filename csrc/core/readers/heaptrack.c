@@ -1,10 +1,10 @@
-/* heaptrack, as its recorder writes it (raw) and as heaptrack_interpret makes it of that; all numbers
- * hexadecimal. From version 3 of the file on, strings have their length before them.
+/* heaptrack, as its recorder writes it (raw) and as heaptrack_interpret makes it of that; all
+ * numbers hexadecimal. From version 3 of the file on, strings have their length before them.
  *
  *     v HEAPTRACK VERSION        the first line
- *     t IP PARENT                the next call stack, from 1: an instruction pointer on another stack
- *     c MILLISECONDS             the time from here on
- *     X I R A S x m #            the program, its memory, modules, comments: not looked at
+ *     t IP PARENT                the next call stack, from 1: an instruction pointer on another
+ * stack c MILLISECONDS             the time from here on X I R A S x m #            the program,
+ * its memory, modules, comments: not looked at
  *
  * raw:                           interpreted:
  *     + SIZE TRACE PTR               s STRING               the next string, from 1
@@ -115,8 +115,8 @@ static int keep_text(ax_reader *reader, const char *p, size_t length)
     if (!h->into_text || length == 0) {
         return AX_OK;
     }
-    const int status = ax_grow_array(&reader->books, &h->text, &h->text_capacity,
-                                     h->text_bytes + length, 1);
+    const int status =
+        ax_grow_array(&reader->books, &h->text, &h->text_capacity, h->text_bytes + length, 1);
     if (status == AX_OK) {
         memcpy(h->text + h->text_bytes, p, length);
         h->text_bytes += length;
@@ -316,7 +316,7 @@ static int read_info(ax_reader *reader, const char *p, const char *end)
 static int alloc_of_kind(ax_reader *reader, struct ax_heap_info *info)
 {
     ax_heaptrack *h = &reader->heaptrack;
-    uint32_t object = AX_NO_OBJECT;
+    uint32_t object = AX_READ_NO_OBJECT;
     int status = ax_grow_array(&reader->books, &h->below, &h->below_capacity,
                                (size_t)reader->objects + 1, sizeof *h->below);
     if (status != AX_OK) {
@@ -381,5 +381,6 @@ int ax_heaptrack_interpreted_line(ax_reader *reader, const char *p, const char *
     if (kind >= h->n_infos) {
         return ax_read_syntax(reader, "expected the number of a line 'a' further up");
     }
-    return op == '+' ? alloc_of_kind(reader, &h->infos[kind]) : free_of_kind(reader, &h->infos[kind]);
+    return op == '+' ? alloc_of_kind(reader, &h->infos[kind])
+                     : free_of_kind(reader, &h->infos[kind]);
 }

@@ -15,7 +15,7 @@
 int ax_logalloc_line(ax_reader *reader, const char *p, const char *end)
 {
     uint64_t pid, tid;
-    ax_call call = {0};
+    ax_written_call call = {0};
     ax_skip_blanks(&p, end);
     if (p == end) {
         return AX_OK;
@@ -27,8 +27,7 @@ int ax_logalloc_line(ax_reader *reader, const char *p, const char *end)
     tid = pid;
     if (p < end && *p >= '0' && *p <= '9') {
         if (!ax_parse_decimal(&p, end, &tid) || tid > UINT32_MAX || p == end || *p != ' ') {
-            return ax_read_syntax(reader,
-                                  "expected a thread number up to 4294967295 and a blank");
+            return ax_read_syntax(reader, "expected a thread number up to 4294967295 and a blank");
         }
         ax_skip_blanks(&p, end);
     }
@@ -67,7 +66,7 @@ int ax_logalloc_line(ax_reader *reader, const char *p, const char *end)
     if (p < end) {
         return ax_read_syntax(reader, "expected the end of the line");
     }
-    if (!answers && call.name != AX_BY_FREE && call.name < AX_BY_USABLE_SIZE) {
+    if (!answers && call.name != AX_MADE_BY_FREE && call.name < AX_BY_USABLE_SIZE) {
         return ax_read_syntax(reader, "expected '=' and what the call answered");
     }
     const int status = ax_read_process(reader, pid);

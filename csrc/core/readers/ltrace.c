@@ -10,9 +10,9 @@
  * relative to the line before) and an instruction pointer, which is passed over. A line without a
  * number is of thread 0. ltrace does not tell a thread from a forked process.
  *
- * A malloc counts where it returned, a free where it was called, a realloc gives up its address where
- * it was called and is an event where it returned. What a memory function of ours calls before it
- * returns is how it does its work, and only counted; so are calls of other functions.
+ * A malloc counts where it returned, a free where it was called, a realloc gives up its address
+ * where it was called and is an event where it returned. What a memory function of ours calls
+ * before it returns is how it does its work, and only counted; so are calls of other functions.
  */
 #include "reader.h"
 
@@ -20,7 +20,7 @@
 
 typedef struct pending {
     uint64_t id; /* thread number + 1 */
-    ax_call call;
+    ax_written_call call;
     uint32_t object; /* of a realloc */
     uint32_t depth;  /* calls within that have not returned either */
 } pending;
@@ -144,7 +144,7 @@ static const char *read_prefix(ax_reader *reader, const char **p, const char *en
 static const char *const want_result = "expected '=' and what the call answered";
 
 /* Blanks, '=' and an answer; what may follow is the time it took. NULL, or what was expected. */
-static const char *read_result(ax_call *call, const char *p, const char *end)
+static const char *read_result(ax_written_call *call, const char *p, const char *end)
 {
     ax_skip_blanks(&p, end);
     if (p == end || *p != '=') {
@@ -152,7 +152,8 @@ static const char *read_result(ax_call *call, const char *p, const char *end)
     }
     p++;
     ax_skip_blanks(&p, end);
-    if (call->name == AX_BY_FREE || call->name == AX_BY_DELETE || call->name == AX_BY_OTHER) {
+    if (call->name == AX_MADE_BY_FREE || call->name == AX_MADE_BY_DELETE ||
+        call->name == AX_BY_OTHER) {
         return NULL;
     }
     if (!ax_call_number(&p, end, &call->result)) {
@@ -165,9 +166,9 @@ static const char *read_result(ax_call *call, const char *p, const char *end)
     return p < end ? "expected the end of the line" : NULL;
 }
 
-static int returned(ax_reader *reader, const ax_call *call)
+static int returned(ax_reader *reader, const ax_written_call *call)
 {
-    if (call->name == AX_BY_POSIX_MEMALIGN) {
+    if (call->name == AX_MADE_BY_POSIX_MEMALIGN) {
         if (call->result != 0) {
             reader->counts[AX_READ_FAILED_ALLOCS]++;
             return AX_OK;
@@ -180,13 +181,13 @@ static int returned(ax_reader *reader, const ax_call *call)
 }
 
 /* A call that does not return on its line. */
-static int begun(ax_reader *reader, const ax_call *call)
+static int begun(ax_reader *reader, const ax_written_call *call)
 {
-    uint32_t object = AX_NO_OBJECT;
+    uint32_t object = AX_READ_NO_OBJECT;
     int status = AX_OK;
-    if (call->name == AX_BY_FREE) {
+    if (call->name == AX_MADE_BY_FREE) {
         status = ax_read_call(reader, call);
-    } else if (call->name == AX_BY_REALLOC || call->name == AX_BY_REALLOCARRAY) {
+    } else if (call->name == AX_MADE_BY_REALLOC || call->name == AX_MADE_BY_REALLOCARRAY) {
         status = ax_read_realloc_begin(reader, call->argument[0], &object);
     }
     if (status == AX_OK) {
@@ -213,7 +214,7 @@ static int resumed(ax_reader *reader, uint8_t name, const char *p, const char *e
         return ax_read_drop(reader, AX_DROPPED_CALL_UNPAIRED, AX_ERR_SYNTAX,
                             "expected a call to resume that was unfinished before");
     }
-    ax_call call = slot->call;
+    ax_written_call call = slot->call;
     const uint32_t object = slot->object;
     ax_idmap_remove(&reader->ltrace.pending, slot);
     const char *const wrong = read_result(&call, p, end);
@@ -221,14 +222,13 @@ static int resumed(ax_reader *reader, uint8_t name, const char *p, const char *e
         return ax_read_syntax(reader, wrong);
     }
     reader->call = call.name;
-    if (call.name == AX_BY_FREE) {
+    if (call.name == AX_MADE_BY_FREE) {
         return AX_OK;
     }
-    if (call.name == AX_BY_REALLOC) {
-        return ax_read_realloc_end(reader, call.argument[0], object, call.result,
-                                   call.argument[1]);
+    if (call.name == AX_MADE_BY_REALLOC) {
+        return ax_read_realloc_end(reader, call.argument[0], object, call.result, call.argument[1]);
     }
-    if (call.name == AX_BY_REALLOCARRAY) {
+    if (call.name == AX_MADE_BY_REALLOCARRAY) {
         const uint64_t a = call.argument[1], b = call.argument[2];
         /* Where the product does not fit the call failed, and the old object lives on. */
         const int fits = b == 0 || a <= UINT64_MAX / b;
@@ -251,12 +251,12 @@ static uint8_t name_of(const char *start, const char *stop)
     }
     const uint8_t name = ax_call_by_name(start, (size_t)(end - start));
     /* These call malloc and free, which the file has as well. */
-    return name == AX_BY_NEW || name == AX_BY_DELETE ? AX_BY_OTHER : name;
+    return name == AX_MADE_BY_NEW || name == AX_MADE_BY_DELETE ? AX_BY_OTHER : name;
 }
 
 int ax_ltrace_line(ax_reader *reader, const char *p, const char *end)
 {
-    ax_call call = {0};
+    ax_written_call call = {0};
     ax_skip_blanks(&p, end);
     if (p == end) {
         return AX_OK;

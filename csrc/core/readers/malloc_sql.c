@@ -1,5 +1,5 @@
-/* The table of bionic's malloc benchmark, one call a line; what is in a slot is known by it until it
- * is freed:
+/* The table of bionic's malloc benchmark, one call a line; what is in a slot is known by it until
+ * it is freed:
  *
  *     {MALLOC, SLOT, SIZE, 0},            {REALLOC, NEW_SLOT, SIZE, OLD_SLOT + 1},  (0: of NULL)
  *     {CALLOC, SLOT, SIZE, COUNT},        {FREE, SLOT, 0, 0},
@@ -47,13 +47,13 @@ int ax_malloc_sql_line(ax_reader *reader, const char *p, const char *end)
     while (p < end && *p != ',' && *p != ' ') {
         p++;
     }
-    reader->call = at_word(word, p, "MALLOC")     ? AX_BY_MALLOC
-                   : at_word(word, p, "FREE")     ? AX_BY_FREE
-                   : at_word(word, p, "REALLOC")  ? AX_BY_REALLOC
-                   : at_word(word, p, "CALLOC")   ? AX_BY_CALLOC
-                   : at_word(word, p, "MEMALIGN") ? AX_BY_MEMALIGN
-                                                  : AX_BY_UNKNOWN;
-    if (reader->call == AX_BY_UNKNOWN) {
+    reader->call = at_word(word, p, "MALLOC")     ? AX_MADE_BY_MALLOC
+                   : at_word(word, p, "FREE")     ? AX_MADE_BY_FREE
+                   : at_word(word, p, "REALLOC")  ? AX_MADE_BY_REALLOC
+                   : at_word(word, p, "CALLOC")   ? AX_MADE_BY_CALLOC
+                   : at_word(word, p, "MEMALIGN") ? AX_MADE_BY_MEMALIGN
+                                                  : AX_MADE_BY_UNKNOWN;
+    if (reader->call == AX_MADE_BY_UNKNOWN) {
         return ax_read_syntax(reader, "expected MALLOC, CALLOC, REALLOC, MEMALIGN or FREE");
     }
     for (int i = 0; i < 3; i++) {
@@ -80,11 +80,11 @@ int ax_malloc_sql_line(ax_reader *reader, const char *p, const char *end)
     }
     const uint64_t address = number[0] + 1, size = number[1], argument = number[2];
     switch (reader->call) {
-    case AX_BY_FREE:
+    case AX_MADE_BY_FREE:
         return ax_read_free(reader, address);
-    case AX_BY_REALLOC:
+    case AX_MADE_BY_REALLOC:
         return ax_read_realloc(reader, argument, address, size);
-    case AX_BY_CALLOC:
+    case AX_MADE_BY_CALLOC:
         if (size != 0 && argument > UINT64_MAX / size) {
             return ax_read_drop(reader, AX_DROPPED_SIZE_OVERFLOW, AX_ERR_OVERFLOW,
                                 "expected a calloc whose count times size fits 64 bits");
@@ -92,6 +92,6 @@ int ax_malloc_sql_line(ax_reader *reader, const char *p, const char *end)
         return ax_read_alloc(reader, address, size * argument, 0);
     default:
         return ax_read_alloc(reader, address, size,
-                             reader->call == AX_BY_MEMALIGN ? argument : 0);
+                             reader->call == AX_MADE_BY_MEMALIGN ? argument : 0);
     }
 }

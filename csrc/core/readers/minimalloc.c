@@ -3,8 +3,8 @@
  *     id,lower,upper,size        the header
  *     b1,0,3,4                   lives from step 0 until before step 3
  *
- * Steps are an order and no times. At a step, what ends there is freed first, then what begins there
- * is made; among each other both keep the order of the file.
+ * Steps are an order and no times. At a step, what ends there is freed first, then what begins
+ * there is made; among each other both keep the order of the file.
  */
 #include "reader.h"
 
@@ -79,11 +79,11 @@ int ax_minimalloc_line(ax_reader *reader, const char *p, const char *end)
     if (number[0] >= number[1]) {
         return ax_read_syntax(reader, "expected a lifetime whose lower step is below its upper");
     }
-    if (m->n_rows == AX_NO_OBJECT) {
+    if (m->n_rows == AX_READ_NO_OBJECT) {
         return ax_read_refuse(reader, AX_ERR_OVERFLOW, "more rows than a trace read here can hold");
     }
-    const int status = ax_grow_array(&reader->books, &m->rows, &m->rows_capacity, m->n_rows + 1,
-                                     sizeof *m->rows);
+    const int status =
+        ax_grow_array(&reader->books, &m->rows, &m->rows_capacity, m->n_rows + 1, sizeof *m->rows);
     if (status != AX_OK) {
         return ax_read_refuse(reader, status, NULL);
     }
@@ -150,8 +150,7 @@ int ax_minimalloc_finish(ax_reader *reader)
     }
     if (m->n_rows > 0) {
         for (int i = 0; i < 3 && status == AX_OK; i++) {
-            status = ax_grow_to(&reader->books, &order[i], &capacity[i], m->n_rows,
-                                sizeof **order);
+            status = ax_grow_to(&reader->books, &order[i], &capacity[i], m->n_rows, sizeof **order);
         }
         if (status != AX_OK) {
             status = ax_read_refuse(reader, status, NULL);

@@ -303,7 +303,7 @@ int ax_read_new(ax_reader *reader, uint64_t size_bytes, uint64_t alignment, uint
     if (align_log2 < 0) {
         return ax_read_syntax(reader, "expected an alignment of at most 2**63");
     }
-    if (reader->objects == AX_NO_OBJECT) {
+    if (reader->objects == AX_READ_NO_OBJECT) {
         return ax_read_refuse(reader, AX_ERR_OVERFLOW,
                               "more allocations than a trace read here can hold");
     }
@@ -343,9 +343,9 @@ int ax_read_alloc(ax_reader *reader, uint64_t address, uint64_t size_bytes, uint
     if (status != AX_OK) {
         return ax_read_refuse(reader, status, NULL);
     }
-    uint32_t object = AX_NO_OBJECT;
+    uint32_t object = AX_READ_NO_OBJECT;
     status = ax_read_new(reader, size_bytes, alignment, &object);
-    if (status == AX_OK && object != AX_NO_OBJECT) {
+    if (status == AX_OK && object != AX_READ_NO_OBJECT) {
         ax_idmap_slot *slot = ax_idmap_add(&reader->live, address);
         slot->value = object;
     }
@@ -411,7 +411,7 @@ int ax_read_realloc(ax_reader *reader, uint64_t old_address, uint64_t new_addres
 
 int ax_read_realloc_begin(ax_reader *reader, uint64_t old_address, uint32_t *object)
 {
-    *object = AX_NO_OBJECT;
+    *object = AX_READ_NO_OBJECT;
     if (old_address == 0) {
         return AX_OK;
     }
@@ -428,7 +428,7 @@ int ax_read_realloc_begin(ax_reader *reader, uint64_t old_address, uint32_t *obj
 int ax_read_realloc_end(ax_reader *reader, uint64_t old_address, uint32_t object,
                         uint64_t new_address, uint64_t size_bytes)
 {
-    if (object == AX_NO_OBJECT) {
+    if (object == AX_READ_NO_OBJECT) {
         /* What was not live was refused, or dropped with its answer. */
         return old_address == 0 ? ax_read_realloc(reader, 0, new_address, size_bytes) : AX_OK;
     }

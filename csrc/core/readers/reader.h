@@ -54,23 +54,6 @@ enum ax_read_format {
 /* The name of a format ("aosp"), NULL where there is no such format. */
 const char *ax_read_format_name(int format);
 
-/* Which function made an event: the values of the column `call`. */
-enum ax_read_call {
-    AX_BY_UNKNOWN = 0,
-    AX_BY_MALLOC,
-    AX_BY_CALLOC,
-    AX_BY_REALLOC,
-    AX_BY_REALLOCARRAY,
-    AX_BY_POSIX_MEMALIGN,
-    AX_BY_ALIGNED_ALLOC,
-    AX_BY_MEMALIGN,
-    AX_BY_VALLOC,
-    AX_BY_PVALLOC,
-    AX_BY_NEW,
-    AX_BY_FREE,
-    AX_BY_DELETE
-};
-
 /* What a reader counts beside events. Those from AX_DROPPED_SYNTAX on are losses. */
 enum ax_read_count {
     AX_READ_LINES = 0,
@@ -114,7 +97,7 @@ typedef struct ax_read_columns {
     uint64_t *time_ns;   /* NULL where the file has no times */
     uint8_t *align_log2; /* NULL where no event asked for an alignment */
     uint32_t *key;       /* NULL where the format names no call stacks */
-    uint8_t *call;       /* NULL where the format names no functions */
+    uint8_t *call;       /* enum ax_made_by; NULL where the format does not name functions */
     struct {             /* the items that each has memory for */
         size_t op, object, size_bytes, thread, time_ns, align_log2, key, call;
     } capacity;
@@ -139,9 +122,9 @@ typedef struct ax_rep {
 } ax_rep;
 
 typedef struct ax_heaptrack {
-    uint64_t version;    /* of the file; 0: not known yet */
+    uint64_t version;     /* of the file; 0: not known yet */
     uint64_t string_left; /* bytes that a string has on the lines to come */
-    int into_text;       /* whether those are kept */
+    int into_text;        /* whether those are kept */
     struct ax_heap_info {
         uint64_t size_bytes;
         uint32_t trace;
@@ -196,7 +179,7 @@ typedef struct ax_reader {
     size_t object_keys_capacity;
     ax_read_space *spaces; /* the processes, where the format names them */
     size_t n_spaces, spaces_capacity;
-    size_t space; /* the one that `live` is of */
+    size_t space;  /* the one that `live` is of */
     ax_idmap pids; /* process number + 1 -> space */
 
     char *carry; /* the start of a line whose end has not been fed */
@@ -209,9 +192,9 @@ typedef struct ax_reader {
     /* The line at hand, as far as the format says. */
     uint64_t tid;
     uint64_t time_ns;
-    uint32_t key;
-    uint8_t call;
-    int timed; /* -1 not known yet, else whether the file has times */
+    uint32_t key; /* of the call stack */
+    uint8_t call; /* enum ax_made_by: the function that the line is of */
+    int timed;    /* -1 not known yet, else whether the file has times */
 
     int after_end;        /* mtrace: between '= End' and the next '= Start' */
     int realloc_pending;  /* mtrace: '<' seen, '>' not */
@@ -293,9 +276,9 @@ int ax_read_realloc(ax_reader *reader, uint64_t old_address, uint64_t new_addres
                     uint64_t size_bytes);
 
 /* The same in two halves, for a format that says when a call began: in between, the address may be
- * given to somebody else. *object is AX_NO_OBJECT after a realloc of NULL, and of what is not live
- * where that was dropped. */
-#define AX_NO_OBJECT UINT32_MAX
+ * given to somebody else. *object is AX_READ_NO_OBJECT after a realloc of NULL, and of what is not
+ * live where that was dropped. */
+#define AX_READ_NO_OBJECT UINT32_MAX
 int ax_read_realloc_begin(ax_reader *reader, uint64_t old_address, uint32_t *object);
 int ax_read_realloc_end(ax_reader *reader, uint64_t old_address, uint32_t object,
                         uint64_t new_address, uint64_t size_bytes);
@@ -309,12 +292,12 @@ int ax_read_end(ax_reader *reader, uint32_t object);
 
 #define AX_CALL_ARGUMENTS 4
 
-typedef struct ax_call {
-    uint8_t name; /* enum ax_read_call, or AX_BY_OTHER, AX_BY_USABLE_SIZE */
+typedef struct ax_written_call {
+    uint8_t name;      /* enum ax_made_by, or AX_BY_OTHER, AX_BY_USABLE_SIZE */
     uint8_t arguments; /* how many there are, also where more than there is room for */
     uint64_t argument[AX_CALL_ARGUMENTS];
     uint64_t result;
-} ax_call;
+} ax_written_call;
 
 enum { AX_BY_USABLE_SIZE = 32, AX_BY_OTHER = 33 };
 
@@ -324,16 +307,16 @@ uint8_t ax_call_by_name(const char *name, size_t length);
 /* What may stand between the parentheses of the call: *p behind the opening one is moved behind the
  * closing one, or to `end`, or to the blank before '<' of "<unfinished ...>". NULL, or what was
  * expected. */
-const char *ax_call_read_arguments(ax_call *call, const char **p, const char *end);
+const char *ax_call_read_arguments(ax_written_call *call, const char **p, const char *end);
 
 /* A number of a call: decimal, 0x..., #..., (nil), nil. */
 int ax_call_number(const char **p, const char *end, uint64_t *out);
 
 /* NULL where the call has all the arguments that its function needs, or what was expected. */
-const char *ax_call_check(const ax_call *call);
+const char *ax_call_check(const ax_written_call *call);
 
 /* The events of a call that returned. */
-int ax_read_call(ax_reader *reader, const ax_call *call);
+int ax_read_call(ax_reader *reader, const ax_written_call *call);
 
 /* Parsers: each moves *p behind what it read and answers 1, or answers 0 with *p anywhere. */
 static inline void ax_skip_blanks(const char **p, const char *end)

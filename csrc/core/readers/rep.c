@@ -1,5 +1,5 @@
-/* The traces of the CS:APP malloc lab: four header lines with a number each (heap size, which nobody
- * uses; ids; requests; weight), then one request a line:
+/* The traces of the CS:APP malloc lab: four header lines with a number each (heap size, which
+ * nobody uses; ids; requests; weight), then one request a line:
  *
  *     a ID SIZE       r ID SIZE       f ID       f -1
  *

@@ -7,7 +7,8 @@
  *
  * and what jemalloc writes for utrace:
  *
- *     <jemalloc>:utrace: PID 0xNEW = realloc(0xOLD, 45)    PID 0xNEW = malloc(10)    PID free(0xPTR)
+ *     <jemalloc>:utrace: PID 0xNEW = realloc(0xOLD, 45)    PID 0xNEW = malloc(10)    PID
+ * free(0xPTR)
  *
  * Both name the process and no thread: the process is kept as the thread, and has addresses of its
  * own.
@@ -27,8 +28,8 @@ static int starts_with(const char *p, const char *end, const char *prefix)
 static size_t call_name(const char **p, const char *end)
 {
     const char *at = *p;
-    while (at < end && ((*at | 0x20) >= 'a' ? (*at | 0x20) <= 'z'
-                                            : *at == '_' || (*at >= '0' && *at <= '9'))) {
+    while (at < end &&
+           ((*at | 0x20) >= 'a' ? (*at | 0x20) <= 'z' : *at == '_' || (*at >= '0' && *at <= '9'))) {
         at++;
     }
     const size_t length = (size_t)(at - *p);
@@ -39,7 +40,7 @@ static size_t call_name(const char **p, const char *end)
     return length;
 }
 
-static const char *read_call(ax_call *call, const char *name, size_t length, const char **p,
+static const char *read_call(ax_written_call *call, const char *name, size_t length, const char **p,
                              const char *end)
 {
     call->name = ax_call_by_name(name, length);
@@ -59,7 +60,7 @@ static int other_line(ax_reader *reader)
     return AX_OK;
 }
 
-static int read_of_process(ax_reader *reader, uint64_t pid, const ax_call *call)
+static int read_of_process(ax_reader *reader, uint64_t pid, const ax_written_call *call)
 {
     const int status = ax_read_process(reader, pid);
     reader->tid = pid;
@@ -69,7 +70,7 @@ static int read_of_process(ax_reader *reader, uint64_t pid, const ax_call *call)
 int ax_valgrind_line(ax_reader *reader, const char *p, const char *end)
 {
     uint64_t pid;
-    ax_call call = {0}, inner = {0};
+    ax_written_call call = {0}, inner = {0};
     ax_skip_blanks(&p, end);
     if (p == end) {
         return AX_OK;
@@ -97,7 +98,7 @@ int ax_valgrind_line(ax_reader *reader, const char *p, const char *end)
     }
     name = p;
     length = call_name(&p, end);
-    if (length > 0 && call.name == AX_BY_REALLOC) {
+    if (length > 0 && call.name == AX_MADE_BY_REALLOC) {
         /* How it was done: a malloc where the old is NULL, a free where the new size is 0. */
         wrong = read_call(&inner, name, length, &p, end);
         if (wrong) {
@@ -117,8 +118,8 @@ int ax_valgrind_line(ax_reader *reader, const char *p, const char *end)
     if (p < end) {
         return ax_read_syntax(reader, "expected '= ADDRESS' or the end of the line");
     }
-    const int ends = call.name == AX_BY_FREE || call.name == AX_BY_DELETE ||
-                     (call.name == AX_BY_REALLOC && call.argument[1] == 0);
+    const int ends = call.name == AX_MADE_BY_FREE || call.name == AX_MADE_BY_DELETE ||
+                     (call.name == AX_MADE_BY_REALLOC && call.argument[1] == 0);
     if (!answers && !ends && call.name < AX_BY_USABLE_SIZE) {
         return ax_read_syntax(reader, "expected '=' and what the call answered");
     }
@@ -128,7 +129,7 @@ int ax_valgrind_line(ax_reader *reader, const char *p, const char *end)
 int ax_utrace_line(ax_reader *reader, const char *p, const char *end)
 {
     uint64_t pid;
-    ax_call call = {0};
+    ax_written_call call = {0};
     ax_skip_blanks(&p, end);
     if (p == end) {
         return AX_OK;
@@ -164,9 +165,10 @@ int ax_utrace_line(ax_reader *reader, const char *p, const char *end)
         ax_skip_blanks(&p, end);
         if (p < end) {
             wrong = "expected the end of the line";
-        } else if (answers ? call.name != AX_BY_MALLOC && call.name != AX_BY_REALLOC
-                           : call.name != AX_BY_FREE) {
-            wrong = "expected ADDRESS = malloc(SIZE), ADDRESS = realloc(OLD, SIZE) or free(ADDRESS)";
+        } else if (answers ? call.name != AX_MADE_BY_MALLOC && call.name != AX_MADE_BY_REALLOC
+                           : call.name != AX_MADE_BY_FREE) {
+            wrong =
+                "expected ADDRESS = malloc(SIZE), ADDRESS = realloc(OLD, SIZE) or free(ADDRESS)";
         }
     }
     return wrong ? ax_read_syntax(reader, wrong) : read_of_process(reader, pid, &call);
