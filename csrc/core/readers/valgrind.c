@@ -28,8 +28,8 @@ static int starts_with(const char *p, const char *end, const char *prefix)
 static size_t call_name(const char **p, const char *end)
 {
     const char *at = *p;
-    while (at < end &&
-           ((*at | 0x20) >= 'a' ? (*at | 0x20) <= 'z' : *at == '_' || (*at >= '0' && *at <= '9'))) {
+    while (at < end && (((*at | 0x20) >= 'a' && (*at | 0x20) <= 'z') || *at == '_' ||
+                        (*at >= '0' && *at <= '9'))) {
         at++;
     }
     const size_t length = (size_t)(at - *p);
