@@ -333,26 +333,33 @@ static PyObject *reader_threads(PyObject *op, PyObject *unused)
     return list;
 }
 
-/* The name of each key up to the largest of the column, so that the list is as long as need be. */
-static PyObject *reader_key_names(PyObject *op, PyObject *argument)
+/* An address, or the name of a function, empty where the file has none. */
+static PyObject *key_name(const ax_reader *reader, size_t key)
 {
-    reader_object *self = (reader_object *)op;
     const char *text;
     size_t length;
-    const size_t n = PyLong_AsSize_t(argument);
-    if ((n == (size_t)-1 && PyErr_Occurred()) || axpy_enter(&self->busy, "reader") < 0) {
+    uint64_t address;
+    (void)ax_heaptrack_name(reader, key, &address, &text, &length);
+    if (address) {
+        /* Python 3.11 has no %llx. */
+        char digits[24];
+        PyOS_snprintf(digits, sizeof digits, "0x%llx", (unsigned long long)address);
+        return PyUnicode_FromString(digits);
+    }
+    return PyUnicode_DecodeUTF8(text ? text : "", (Py_ssize_t)length, "replace");
+}
+
+static PyObject *reader_key_names(PyObject *op, PyObject *unused)
+{
+    reader_object *self = (reader_object *)op;
+    (void)unused;
+    if (axpy_enter(&self->busy, "reader") < 0) {
         return NULL;
     }
-    PyObject *list = NULL;
-    if (self->reader.state != AX_READER_FINISHED || n > UINT32_MAX) {
-        PyErr_SetString(PyExc_RuntimeError, "names can be asked for after finish()");
-    } else {
-        list = PyList_New((Py_ssize_t)n);
-    }
+    const size_t n = ax_heaptrack_keys(&self->reader);
+    PyObject *list = PyList_New((Py_ssize_t)n);
     for (size_t i = 0; list && i < n; i++) {
-        const int named = ax_heaptrack_name(&self->reader, (uint32_t)i, &text, &length);
-        PyObject *name = named ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace")
-                               : PyUnicode_FromString("");
+        PyObject *name = key_name(&self->reader, i);
         if (!name || PyList_SetItem(list, (Py_ssize_t)i, name) < 0) {
             Py_CLEAR(list);
         }
@@ -364,9 +371,8 @@ static PyObject *reader_key_names(PyObject *op, PyObject *argument)
 static PyMethodDef reader_methods[] = {
     {"formats", reader_formats, METH_NOARGS | METH_STATIC,
      "formats()\n--\n\nThe names of the formats that there are."},
-    {"key_names", reader_key_names, METH_O,
-     "key_names($self, count, /)\n--\n\nThe names of the keys below count, empty where the file "
-     "has none."},
+    {"key_names", reader_key_names, METH_NOARGS,
+     "key_names($self, /)\n--\n\nWhat is at the top of the call stack of each key."},
     {"feed", reader_feed, METH_O,
      "feed($self, data, /)\n--\n\nRead further bytes; they may end anywhere in a line."},
     {"finish", reader_finish, METH_NOARGS, "finish($self, /)\n--\n\nRead the last line."},

@@ -13,7 +13,8 @@
  *                                    + KIND     - KIND
  *
  * A realloc is a free and an allocation. Interpreted, the addresses are gone: a free ends the last
- * object of its kind that still lives. The key of an event is the number of its call stack.
+ * object of its kind that still lives. Call stacks get keys in the order in which they are first
+ * used.
  */
 #include "reader.h"
 
@@ -32,6 +33,8 @@ void ax_heaptrack_release(ax_reader *reader)
     ax_grow_free(books, &h->ends, &h->ends_capacity, sizeof *h->ends);
     ax_grow_free(books, &h->functions, &h->functions_capacity, sizeof *h->functions);
     ax_grow_free(books, &h->leaves, &h->leaves_capacity, sizeof *h->leaves);
+    ax_grow_free(books, &h->key_of, &h->key_of_capacity, sizeof *h->key_of);
+    ax_grow_free(books, &h->trace_of, &h->trace_of_capacity, sizeof *h->trace_of);
 }
 
 int ax_heaptrack_finish(ax_reader *reader)
@@ -51,23 +54,33 @@ int ax_heaptrack_finish(ax_reader *reader)
     return AX_OK;
 }
 
-int ax_heaptrack_name(const ax_reader *reader, uint32_t trace, const char **p, size_t *length)
+size_t ax_heaptrack_keys(const ax_reader *reader)
+{
+    return reader->heaptrack.n_keys;
+}
+
+int ax_heaptrack_name(const ax_reader *reader, size_t key, uint64_t *address, const char **p,
+                      size_t *length)
 {
     const ax_heaptrack *h = &reader->heaptrack;
-    if (trace == 0 || trace > h->n_traces) {
+    *p = NULL;
+    *length = 0;
+    *address = 0;
+    if (key >= h->n_keys) {
         return 0;
     }
-    const uint32_t ip = h->leaves[trace - 1];
-    if (ip == 0 || ip > h->n_ips) {
-        return 0;
+    const uint32_t trace = h->trace_of[key];
+    const uint64_t ip = trace ? h->leaves[trace - 1] : 0;
+    if (reader->format == AX_READ_HEAPTRACK) {
+        *address = ip;
+        return 1;
     }
-    const uint32_t function = h->functions[ip - 1];
-    if (function == 0 || function > h->n_strings) {
-        return 0;
+    const uint32_t function = ip > 0 && ip <= h->n_ips ? h->functions[ip - 1] : 0;
+    if (function > 0 && function <= h->n_strings) {
+        const uint64_t start = function > 1 ? h->ends[function - 2] : 0;
+        *p = h->text + start;
+        *length = (size_t)(h->ends[function - 1] - start);
     }
-    const uint64_t start = function > 1 ? h->ends[function - 2] : 0;
-    *p = h->text + start;
-    *length = (size_t)(h->ends[function - 1] - start);
     return 1;
 }
 
@@ -212,9 +225,72 @@ static int common_line(ax_reader *reader, const char *p, const char *end, int *k
     }
 }
 
+static const char *const want_trace = "expected the number of a line 't' further up, or 0";
+
+static int add_trace(ax_reader *reader, uint64_t leaf)
+{
+    ax_heaptrack *h = &reader->heaptrack;
+    ax_seam *books = &reader->books;
+    if (h->n_traces + 1 >= UINT32_MAX) {
+        return ax_read_refuse(reader, AX_ERR_OVERFLOW, "more call stacks than a trace can hold");
+    }
+    int status =
+        ax_grow_array(books, &h->leaves, &h->leaves_capacity, h->n_traces + 1, sizeof *h->leaves);
+    if (status == AX_OK) {
+        h->leaves[h->n_traces++] = leaf;
+    }
+    return no_memory(reader, status);
+}
+
+static int read_trace(ax_reader *reader, const char *p, const char *end)
+{
+    uint64_t ip;
+    uint32_t parent;
+    if (!next_hex(&p, end, &ip)) {
+        return ax_read_syntax(reader, want_hex);
+    }
+    if (!next_index(&p, end, &parent)) {
+        return ax_read_syntax(reader, want_index);
+    }
+    ax_skip_blanks(&p, end);
+    if (p < end) {
+        return ax_read_syntax(reader, want_end);
+    }
+    return parent > reader->heaptrack.n_traces ? ax_read_syntax(reader, want_trace)
+                                               : add_trace(reader, ip);
+}
+
+/* Makes the key of a call stack that exists the one of the line at hand. */
+static int use_trace(ax_reader *reader, uint32_t trace)
+{
+    ax_heaptrack *h = &reader->heaptrack;
+    ax_seam *books = &reader->books;
+    if (trace >= h->key_of_capacity) {
+        const size_t had = h->key_of_capacity;
+        const int status = ax_grow_array(books, &h->key_of, &h->key_of_capacity, h->n_traces + 1,
+                                         sizeof *h->key_of);
+        if (status != AX_OK) {
+            return ax_read_refuse(reader, status, NULL);
+        }
+        memset(h->key_of + had, 0, (h->key_of_capacity - had) * sizeof *h->key_of);
+    }
+    if (h->key_of[trace] == 0) {
+        const int status = ax_grow_array(books, &h->trace_of, &h->trace_of_capacity, h->n_keys + 1,
+                                         sizeof *h->trace_of);
+        if (status != AX_OK) {
+            return ax_read_refuse(reader, status, NULL);
+        }
+        h->trace_of[h->n_keys++] = trace;
+        h->key_of[trace] = (uint32_t)h->n_keys;
+    }
+    reader->key = h->key_of[trace] - 1;
+    return AX_OK;
+}
+
 int ax_heaptrack_line(ax_reader *reader, const char *p, const char *end)
 {
     uint64_t size, address;
+    uint32_t trace = 0;
     int known;
     if (reader->heaptrack.string_left > 0) {
         return go_on_with_string(reader, p, end);
@@ -229,7 +305,7 @@ int ax_heaptrack_line(ax_reader *reader, const char *p, const char *end)
         if (!next_hex(&p, end, &size)) {
             return ax_read_syntax(reader, want_hex);
         }
-        if (!next_index(&p, end, &reader->key)) {
+        if (!next_index(&p, end, &trace)) {
             return ax_read_syntax(reader, want_index);
         }
         break;
@@ -241,8 +317,7 @@ int ax_heaptrack_line(ax_reader *reader, const char *p, const char *end)
         reader->counts[AX_READ_OTHER_LINES]++;
         return read_string(reader, p, end, 0);
     case 't':
-        reader->counts[AX_READ_OTHER_LINES]++;
-        return AX_OK;
+        return read_trace(reader, p, end);
     default:
         return ax_read_syntax(reader, "expected one of + - t c v X I R A x m #");
     }
@@ -253,7 +328,14 @@ int ax_heaptrack_line(ax_reader *reader, const char *p, const char *end)
     if (p < end) {
         return ax_read_syntax(reader, want_end);
     }
-    return op == '+' ? ax_read_alloc(reader, address, size, 0) : ax_read_free(reader, address);
+    if (op == '-') {
+        return ax_read_free(reader, address);
+    }
+    if (trace > reader->heaptrack.n_traces) {
+        return ax_read_syntax(reader, want_trace);
+    }
+    const int keyed = use_trace(reader, trace);
+    return keyed == AX_OK ? ax_read_alloc(reader, address, size, 0) : keyed;
 }
 
 static int add_number(ax_reader *reader, uint32_t **array, size_t *n, size_t *capacity,
@@ -285,16 +367,6 @@ static int read_ip(ax_reader *reader, const char *p, const char *end)
     return add_number(reader, &h->functions, &h->n_ips, &h->functions_capacity, function);
 }
 
-static int read_trace(ax_reader *reader, const char *p, const char *end)
-{
-    ax_heaptrack *h = &reader->heaptrack;
-    uint32_t ip, parent;
-    if (!next_index(&p, end, &ip) || !next_index(&p, end, &parent)) {
-        return ax_read_syntax(reader, want_index);
-    }
-    return add_number(reader, &h->leaves, &h->n_traces, &h->leaves_capacity, ip);
-}
-
 static int read_info(ax_reader *reader, const char *p, const char *end)
 {
     ax_heaptrack *h = &reader->heaptrack;
@@ -304,6 +376,9 @@ static int read_info(ax_reader *reader, const char *p, const char *end)
     }
     if (!next_index(&p, end, &info.trace)) {
         return ax_read_syntax(reader, want_index);
+    }
+    if (info.trace > h->n_traces) {
+        return ax_read_syntax(reader, want_trace);
     }
     const int status = ax_grow_array(&reader->books, &h->infos, &h->infos_capacity, h->n_infos + 1,
                                      sizeof *h->infos);
@@ -322,7 +397,10 @@ static int alloc_of_kind(ax_reader *reader, struct ax_heap_info *info)
     if (status != AX_OK) {
         return ax_read_refuse(reader, status, NULL);
     }
-    reader->key = info->trace;
+    status = use_trace(reader, info->trace);
+    if (status != AX_OK) {
+        return status;
+    }
     status = ax_read_new(reader, info->size_bytes, 0, &object);
     if (status == AX_OK) {
         h->below[object] = info->top;

@@ -139,8 +139,12 @@ typedef struct ax_heaptrack {
     size_t n_strings, ends_capacity;
     uint32_t *functions; /* instruction pointer -> the number of its function's name, 0: none */
     size_t n_ips, functions_capacity;
-    uint32_t *leaves; /* trace -> its instruction pointer */
+    uint64_t *leaves; /* trace -> its instruction pointer: raw the address, else the number */
     size_t n_traces, leaves_capacity;
+    uint32_t *key_of; /* trace -> its key + 1, 0: none yet */
+    size_t key_of_capacity;
+    uint32_t *trace_of; /* key -> trace */
+    size_t n_keys, trace_of_capacity;
 } ax_heaptrack;
 
 typedef struct ax_minimalloc {
@@ -256,9 +260,12 @@ int ax_minimalloc_finish(ax_reader *reader);
 void ax_minimalloc_release(ax_reader *reader);
 int ax_malloc_sql_line(ax_reader *reader, const char *p, const char *end);
 
-/* The name of the function at the top of a call stack, where the file has it: 1, and the bytes in
- * *p and *length. For a reader that is finished. */
-int ax_heaptrack_name(const ax_reader *reader, uint32_t trace, const char **p, size_t *length);
+/* What is at the top of the call stack of a key: *address where the file is raw, else the name of
+ * the function in *p and *length, NULL where the file has none. 0 where there is no such key. For a
+ * reader that is finished. */
+int ax_heaptrack_name(const ax_reader *reader, size_t key, uint64_t *address, const char **p,
+                      size_t *length);
+size_t ax_heaptrack_keys(const ax_reader *reader);
 
 /* Refuses the line at hand, or drops and counts it. */
 int ax_read_drop(ax_reader *reader, enum ax_read_count kind, int status, const char *what);
