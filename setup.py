@@ -42,7 +42,7 @@ setup(
         Extension(
             "pyallocx._core",
             sources=sorted(
-                glob("csrc/core/*.c") + glob("csrc/core/readers/*.c") + glob("csrc/python/*.c")
+                glob("csrc/core/**/*.c", recursive=True) + glob("csrc/python/*.c")
             ),
             depends=sorted(glob("csrc/**/*.h", recursive=True)),
             define_macros=macros,

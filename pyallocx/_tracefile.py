@@ -28,12 +28,16 @@ from pyallocx._progress import progress_bar
 from pyallocx.codetraces import FORMATS as CODE_FORMATS
 from pyallocx.codetraces import recognise as recognise_code
 from pyallocx.codetraces import resembled
+from pyallocx.foreign import FORMATS as FOREIGN_FORMATS
+from pyallocx.foreign import read as read_foreign
+from pyallocx.foreign import recognise as recognise_foreign
+from pyallocx.foreign._source import Source
 from pyallocx.trace import COLUMN_DTYPES, FORMAT_VERSION, REQUIRED_COLUMNS, Array, Trace
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-FORMATS: Final = ("npz", "aosp", "mtrace", *CODE_FORMATS)
+FORMATS: Final = ("npz", "aosp", "mtrace", *FOREIGN_FORMATS, *CODE_FORMATS)
 
 _CHUNK_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 1 << 16
@@ -117,7 +121,7 @@ class Stream(io.RawIOBase):
     """Bytes read once, with a look at the first of them."""
 
     def __init__(self, inner: IO[bytes]) -> None:
-        self._inner = inner
+        self._inner = self.inner = inner
         self._ahead = b""
         self.position = 0
 
@@ -286,6 +290,7 @@ class TraceLoader(Unwrapper[Trace]):
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is {on_error!r}, allowed are 'raise' and 'skip'")
         super().__init__(file, path, format, member)
+        self.path = path
         self.on_error = on_error
         self.progress = progress
 
@@ -299,6 +304,8 @@ class TraceLoader(Unwrapper[Trace]):
 
     def read_text(self, stream: Stream, name: str, format: str) -> Trace:
         """Read a foreign format in pieces."""
+        if format in FOREIGN_FORMATS:
+            return self._read_in_python(stream, name, format)
         skip = self.on_error == "skip"
         code = CODE_FORMATS[format](skip) if format in CODE_FORMATS else None
         reader = TraceReader(format, skip=skip) if code is None else code
@@ -353,6 +360,22 @@ class TraceLoader(Unwrapper[Trace]):
         return Trace._adopt(columns, metadata, self.progress)
 
 
+    def _read_in_python(self, stream: Stream, name: str, format: str) -> Trace:
+        wrapped = stream.inner is not self.file
+        source = Source(
+            cast("IO[bytes]", stream),
+            self.file,
+            self.path,
+            name,
+            self.base_name,
+            wrapped,
+            self.progress,
+            self.members,
+        )
+        with damage(name, stream):
+            return read_foreign(format, source)
+
+
 def _listed(names: list[str]) -> str:
     if not names:
         return ""
@@ -365,6 +388,9 @@ class UnknownFormat(TraceError):
 
 def recognise_trace(head: bytes, name: str) -> str:
     """Tell the foreign formats apart by the first line that one of them can have written."""
+    foreign = recognise_foreign(head)
+    if foreign is not None:
+        return foreign
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TraceError(f"{name}: expected plain ASCII text, found UTF-16")
     found = recognise_code(head)
@@ -388,7 +414,8 @@ def recognise_trace(head: bytes, name: str) -> str:
 def kinds_of_traces() -> str:
     """Return what there is, for messages."""
     return (
-        "an npz of pyallocx, memory_replay text (aosp), glibc mtrace text or a code trace "
+        "an npz of pyallocx, memory_replay text (aosp), glibc mtrace text, a trace as csv or "
+        "parquet, a capture of memray or a code trace "
         f"({', '.join(CODE_FORMATS)})"
     )
 
