@@ -20,10 +20,11 @@ from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
-from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
+from pyallocx.trace import CALLS, OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
 from pyallocx.writers import write
 
 __all__ = [
+    "CALLS",
     "OP_ALLOC",
     "OP_DESTROY",
     "OP_FREE",
