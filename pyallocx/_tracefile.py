@@ -221,7 +221,6 @@ class TraceLoader(Unwrapper[Trace]):
             metadata["tids"] = cast("TraceReader", reader).threads()
         return Trace._adopt(columns, metadata, self.progress)
 
-
     def _read_in_python(self, stream: Stream, name: str, format: str) -> Trace:
         source = Source(
             cast("IO[bytes]", stream),
@@ -230,11 +229,12 @@ class TraceLoader(Unwrapper[Trace]):
             name,
             self.base_name,
             stream.inner is not self.file,
+            format,
             self.progress,
             self.members,
         )
         with damage(name, stream):
-            return read_foreign(format, source)
+            return read_foreign(source)
 
 
 def _listed(names: list[str]) -> str:

@@ -1,24 +1,22 @@
 """Traces of programs' own tables and recorders that are read in Python: one file per format.
 
 A format has a `recognise` (does a file begin like this?) and a `read`, which gets a `Source` and
-answers with columns and metadata. All are strict: what a file cannot say is a `TraceError`, whatever
+answers with the trace. All are strict: what a file cannot say is a `TraceError`, whatever
 `on_error` is. A new format is one file and one line in `FORMATS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pyallocx.foreign import csv, memray, parquet
 from pyallocx.foreign._source import Source
-from pyallocx.trace import FORMAT_VERSION, Array, Trace
+from pyallocx.trace import Trace
 
-__all__ = ["FORMATS", "recognise", "read"]
+__all__ = ["FORMATS", "read", "recognise"]
 
-Read = Callable[[Source], tuple[Mapping[str, Array | None], dict[str, Any]]]
-
-FORMATS: Final[Mapping[str, Read]] = {
+FORMATS: Final[Mapping[str, Callable[[Source], Trace]]] = {
     "csv": csv.read,
     "parquet": parquet.read,
     "memray": memray.read,
@@ -37,14 +35,6 @@ def recognise(head: bytes) -> str | None:
     return next((name for name, begins in _RECOGNISERS.items() if begins(head)), None)
 
 
-def read(format: str, source: Source) -> Trace:
+def read(source: Source) -> Trace:
     """Read a trace."""
-    columns, more = FORMATS[format](source)
-    metadata = {
-        "format_version": FORMAT_VERSION,
-        "reader": format,
-        "file": source.base_name,
-        **({"member": "/".join(source.members)} if source.members else {}),
-        **more,
-    }
-    return source.trace(columns, metadata)
+    return FORMATS[source.format](source)

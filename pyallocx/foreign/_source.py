@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, NoReturn
 
+from pyallocx._columns import Array
 from pyallocx._core import TraceError
 from pyallocx._progress import Bar, progress_bar
-from pyallocx.trace import Array, Trace
+from pyallocx.trace import FORMAT_VERSION, Trace
 
 __all__ = ["Source"]
 
@@ -31,6 +32,7 @@ class Source:
     """The file, and the member inside, for messages."""
     base_name: str
     wrapped: bool
+    format: str
     progress: bool | None = None
     members: list[str] = field(default_factory=list)
 
@@ -53,7 +55,9 @@ class Source:
     @contextmanager
     def bar(self, total: int, unit: str, long: bool) -> Iterator[Bar]:
         """Show progress."""
-        bar = progress_bar(total, f"reading {self.base_name}", unit, wanted=self.progress, long=long)
+        bar = progress_bar(
+            total, f"reading {self.base_name}", unit, wanted=self.progress, long=long
+        )
         try:
             yield bar
         finally:
@@ -61,7 +65,7 @@ class Source:
 
     @contextmanager
     def on_disk(self) -> Iterator[str]:
-        """Give the path of a file that holds what is in the stream, for those who read no stream."""
+        """Give the path of a file with what is in the stream, for those who read no stream."""
         if not self.wrapped and os.path.isfile(self.path):
             yield self.path
             return
@@ -71,9 +75,21 @@ class Source:
             unpacked.flush()
             yield unpacked.name
 
-    def trace(self, columns: Mapping[str, Array | None], metadata: Mapping[str, Any]) -> Trace:
-        """Make the trace, which checks the events."""
+    def trace(
+        self,
+        columns: Mapping[str, Array | None],
+        metadata: Mapping[str, Any],
+        asides: Mapping[str, Mapping[str, Array]] | None = None,
+    ) -> Trace:
+        """Make the trace, which checks the events; `metadata` is what the format adds."""
+        about = {
+            "format_version": FORMAT_VERSION,
+            "reader": self.format,
+            "file": self.base_name,
+            **({"member": "/".join(self.members)} if self.members else {}),
+            **metadata,
+        }
         try:
-            return Trace._adopt(columns, metadata, self.progress)
+            return Trace._adopt(columns, about, self.progress, asides)
         except (TraceError, RecursionError) as error:
             self.fail(error)

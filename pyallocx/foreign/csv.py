@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from pyallocx._columns import COLUMN_DTYPES, REQUIRED_COLUMNS, Array
 from pyallocx._core import CALL_NAMES
 from pyallocx.foreign._source import Source
-from pyallocx.trace import COLUMN_DTYPES, REQUIRED_COLUMNS, Array
+from pyallocx.trace import Trace
 
 __all__ = ["read", "recognise"]
 
@@ -33,7 +34,7 @@ def recognise(head: bytes) -> bool:
     return found is not None and b",object" in found[0] and b",size_bytes" in found[0]
 
 
-def read(source: Source) -> tuple[dict[str, Array | None], dict[str, Any]]:
+def read(source: Source) -> Trace:
     """Read all columns."""
     pieces = _whole_lines(source)
     try:
@@ -58,7 +59,8 @@ def read(source: Source) -> tuple[dict[str, Array | None], dict[str, Any]]:
         parts.append(table)
         line += len(table)
     table = np.concatenate(parts) if parts else np.empty((0, len(names)), np.uint64)
-    return {name: _column(name, table[:, i]) for i, name in enumerate(names)}, {}
+    columns = {name: _column(name, table[:, i]) for i, name in enumerate(names)}
+    return source.trace(columns, {})
 
 
 def _names(source: Source, line: bytes) -> list[str]:

@@ -9,7 +9,8 @@ is inferred, and counted in ``metadata["counts"]``:
 - Frees of what was allocated before the recording are left out (``frees_of_untracked``).
 - An allocation at an address that is live means that memray did not see the free; it is put before
   that allocation (``frees_inferred``).
-- Ranges of mmap and munmap are no objects: they are counted (``mmaps``, ``munmaps``) and left out.
+- Ranges of mmap and munmap are no objects: they are in the aside ``maps`` (call 0 and 1), and
+  counted (``mmaps``, ``munmaps``).
 
 Requests of Python's own allocator are there where memray recorded them (``--trace-python-
 allocators``); those count as what they ask for, such as malloc. The key is the line that
@@ -27,9 +28,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from pyallocx._columns import COLUMN_DTYPES, Array
 from pyallocx._core import CALL_NAMES
 from pyallocx.foreign._source import Source
-from pyallocx.trace import COLUMN_DTYPES, OP_ALLOC, OP_FREE, OP_REALLOC, Array
+from pyallocx.trace import OP_ALLOC, OP_FREE, OP_REALLOC, Trace
 
 __all__ = ["read", "recognise"]
 
@@ -37,7 +39,15 @@ __all__ = ["read", "recognise"]
 _BEGINNING: Final = re.compile(rb"memray\0|\x04\x22\x4d\x18.{3,24}memray\0", re.DOTALL)
 _BAR_RECORDS: Final = 1 << 14
 _LONG_RECORDS: Final = 1_000_000
+_COUNTS: Final = ("reallocs_paired", "frees_of_untracked", "frees_inferred", "mmaps", "munmaps")
 _MAPS: Final = {"MMAP": "mmaps", "MUNMAP": "munmaps"}
+_MAP_DTYPES: Final = {
+    "event": "u8",
+    "thread": "u4",
+    "call": "u1",
+    "address": "u8",
+    "size_bytes": "u8",
+}
 _FREE: Final = CALL_NAMES.index("free")
 
 
@@ -46,12 +56,14 @@ def recognise(head: bytes) -> bool:
     return _BEGINNING.match(head[:64]) is not None
 
 
-def read(source: Source) -> tuple[dict[str, Array | None], dict[str, Any]]:
+def read(source: Source) -> Trace:
     """Read all records."""
     try:
         memray = importlib.import_module("memray")
     except ImportError as exc:
-        raise ImportError("a capture of memray needs memray: pip install 'pyallocx[memray]'") from exc
+        raise ImportError(
+            "a capture of memray needs memray: pip install 'pyallocx[memray]'"
+        ) from exc
     with source.on_disk() as path:
         try:
             with contextlib.closing(memray.FileReader(path)) as file:
@@ -80,13 +92,11 @@ class _Records:
         self.threads: dict[int, int] = {}
         self.keys: dict[str, int] = {}
         self.key_of_stack: dict[tuple[int, int], int] = {}
-        self.counts = dict.fromkeys(
-            (*("records", "reallocs_paired", "frees_of_untracked"), "frees_inferred", "mmaps",
-             "munmaps"),
-            0,
-        )
+        self.maps = {name: array("Q") for name in _MAP_DTYPES}
+        self.counts = dict.fromkeys(("records", *_COUNTS), 0)
 
-    def read(self) -> tuple[dict[str, Array | None], dict[str, Any]]:
+    def read(self) -> Trace:
+        """Read them."""
         about = self.file.metadata
         claimed = int(about.total_allocations)
         with self.source.bar(claimed, " records", claimed >= _LONG_RECORDS) as bar:
@@ -103,10 +113,11 @@ class _Records:
             "call": self.call,
         }
         columns: dict[str, Array | None] = {
-            name: np.array(values, dtype=COLUMN_DTYPES[name][0])
+            # Of the widths of objects the last holds all.
+            name: np.array(values, dtype=COLUMN_DTYPES[name][-1])
             for name, values in arrays.items()
-            if name in COLUMN_DTYPES
         }
+        maps = {name: np.array(self.maps[name], dtype=d) for name, d in _MAP_DTYPES.items()}
         metadata = {
             "command": about.command_line,
             "pid": about.pid,
@@ -119,7 +130,8 @@ class _Records:
             "counts": {name: count for name, count in self.counts.items() if count},
             "dropped": {},
         }
-        return columns, metadata
+        asides = {"maps": maps} if len(maps["event"]) else {}
+        return self.source.trace(columns, metadata, asides)
 
     def _walk(self, bar: Any) -> None:
         counts, kinds = self.counts, self.kinds
@@ -143,6 +155,7 @@ class _Records:
                 pending = None
             if kind in _MAPS:
                 counts[_MAPS[kind]] += 1
+                self._map(record, kind == "MUNMAP")
             elif kind in ("FREE", "PYMALLOC_FREE"):
                 pending = (record.address, record.tid, kind.startswith("PYMALLOC_"))
             else:
@@ -157,6 +170,17 @@ class _Records:
         self.thread.append(self.threads.setdefault(tid, len(self.threads)))
         self.key.append(key)
         self.call.append(call)
+
+    def _map(self, record: Any, gone: bool) -> None:
+        row = {
+            "event": len(self.op),
+            "thread": self.threads.setdefault(record.tid, len(self.threads)),
+            "call": int(gone),
+            "address": record.address,
+            "size_bytes": record.size,
+        }
+        for name, value in row.items():
+            self.maps[name].append(value)
 
     def _alloc(self, record: Any, call: str) -> None:
         if record.address in self.live:

@@ -1,4 +1,4 @@
-"""The Parquet files that `pyallocx.write` makes, by pyarrow: the columns of a trace, as they were."""
+"""The Parquet files that `pyallocx.write` makes, by pyarrow: the columns of a trace."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from pyallocx._columns import COLUMN_DTYPES, REQUIRED_COLUMNS, Array
 from pyallocx.foreign._source import Source
-from pyallocx.trace import COLUMN_DTYPES, REQUIRED_COLUMNS, Array
+from pyallocx.trace import Trace
 from pyallocx.writers.parquet import METADATA_KEY, need_pyarrow
 
 __all__ = ["read", "recognise"]
@@ -19,13 +20,13 @@ def recognise(head: bytes) -> bool:
     return head.startswith(b"PAR1")
 
 
-def read(source: Source) -> tuple[dict[str, Array | None], dict[str, Any]]:
+def read(source: Source) -> Trace:
     """Read all columns, and the metadata that `write` left."""
     arrow, parquet = need_pyarrow("a trace in Parquet")
     with source.on_disk() as path:
         try:
             with parquet.ParquetFile(path) as file:
-                return _columns(source, file), _metadata(source, file)
+                return source.trace(_columns(source, file), _metadata(source, file))
         except (arrow.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise

@@ -12,9 +12,10 @@ from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 
+from pyallocx._columns import Array
 from pyallocx._core import CALL_NAMES, TraceWriter
 from pyallocx._progress import Bar, progress_bar
-from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, Array, Trace
+from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, Trace
 
 __all__ = ["Columns", "Job", "no_destroys", "write_pieces", "writer_of"]
 

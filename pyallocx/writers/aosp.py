@@ -19,7 +19,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from pyallocx.trace import OP_REALLOC, Array, Trace
+from pyallocx._columns import Array
+from pyallocx.trace import OP_REALLOC, Trace
 from pyallocx.writers._base import Job, no_destroys, write_pieces, writer_of
 
 __all__ = ["write"]

@@ -5,8 +5,8 @@ needs one array of as many pointers as objects live at a time. The fields of an 
 smallest types that hold them, the widest first; alignments and threads are there only where the
 trace has them. Times, keys, arenas and calls are left out; a destroy becomes a free of each object.
 
-The header is C11 and C++17. A compiler reads about a million events a second, so that traces of more
-than a few million are better cut (`Trace.head`).
+The header is C11 and C++17. Compilers take long over traces of more than a few million events:
+cut those (`Trace.head`).
 """
 
 from __future__ import annotations
@@ -152,7 +152,9 @@ def write(job: Job, file: BinaryIO) -> None:
         write_pieces(file, writer, bar)
     if not events:
         # An array of nothing is no C.
-        file.write(b"{0},\n" if len(fields) == 1 else f"{{{','.join('0' * len(fields))}}},\n".encode())
+        file.write(
+            b"{0},\n" if len(fields) == 1 else f"{{{','.join('0' * len(fields))}}},\n".encode()
+        )
     tail = "};\n"
     if job.options.get("replay"):
         texts["aligned"] = _ALIGNED.format_map(texts) if aligned else ""
