@@ -217,8 +217,8 @@ static PyType_Spec writer_spec = {
 int axpy_writer_init(PyObject *module, module_state *state)
 {
     (void)state;
-    PyObject *names = PyTuple_New(AX_CALLS);
-    for (int i = 0; names && i < AX_CALLS; i++) {
+    PyObject *names = PyTuple_New(AX_MADE_BY);
+    for (int i = 0; names && i < AX_MADE_BY; i++) {
         PyObject *name = PyUnicode_FromString(ax_call_name(i));
         if (!name || PyTuple_SetItem(names, i, name) < 0) {
             Py_CLEAR(names);

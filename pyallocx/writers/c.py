@@ -106,6 +106,14 @@ static inline size_t {name}_replay(void)
 }}
 """
 
+# Compilers warn of loops that never run.
+_NOTHING: Final = """
+static inline size_t {name}_replay(void)
+{{
+    return 0;
+}}
+"""
+
 _ALIGNED: Final = """\
         }} else if (event->align_log2 > 4) {{
             const size_t align = (size_t)1 << event->align_log2;
@@ -158,7 +166,7 @@ def write(job: Job, file: BinaryIO) -> None:
     tail = "};\n"
     if job.options.get("replay"):
         texts["aligned"] = _ALIGNED.format_map(texts) if aligned else ""
-        tail += _REPLAY.format_map(texts)
+        tail += (_REPLAY if events else _NOTHING).format_map(texts)
     file.write(f"{tail}\n#endif\n".encode())
 
 

@@ -2,24 +2,16 @@
 
 #include <string.h>
 
-enum {
-    CALL_CALLOC = 2,
-    CALL_REALLOC = 3,
-    CALL_REALLOCARRAY = 4,
-    CALL_VALLOC = 8,
-    CALL_PVALLOC = 9,
-    LEAST_LOG2 = 4,
-    PAGE_LOG2 = 12
-};
+enum { LEAST_LOG2 = 4, PAGE_LOG2 = 12 };
 
 const char *ax_call_name(int call)
 {
-    static const char *const names[AX_CALLS] = {
+    static const char *const names[AX_MADE_BY] = {
         "unknown",       "malloc",   "calloc", "realloc", "reallocarray", "posix_memalign",
         "aligned_alloc", "memalign", "valloc", "pvalloc", "new",          "free",
         "delete",
     };
-    return call >= 0 && call < AX_CALLS ? names[call] : NULL;
+    return call >= 0 && call < AX_MADE_BY ? names[call] : NULL;
 }
 
 int ax_writer_begin(ax_writer *writer, int format, const ax_write_source *source, ax_detail *detail)
@@ -102,7 +94,8 @@ static unsigned asked_log2(const ax_write_source *source, size_t i)
 {
     const unsigned log2 = align_of(source, i);
     const int call = source->call ? source->call[i] : 0;
-    return log2 == 0 && (call == CALL_VALLOC || call == CALL_PVALLOC) ? PAGE_LOG2 : log2;
+    return log2 == 0 && (call == AX_MADE_BY_VALLOC || call == AX_MADE_BY_PVALLOC) ? PAGE_LOG2
+                                                                                  : log2;
 }
 
 static int new_object(ax_writer *writer, size_t i, uint32_t *out)
@@ -215,9 +208,9 @@ static int put_aosp(ax_writer *writer, size_t i, char **out, ax_detail *detail)
         p = put_address(put_text(p, ": memalign "), address);
         *p++ = ' ';
         p = put_decimal(p, UINT64_C(1) << asked_log2(source, i));
-    } else if (call == CALL_CALLOC) {
+    } else if (call == AX_MADE_BY_CALLOC) {
         p = put_text(put_address(put_text(p, ": calloc "), address), " 1");
-    } else if (call == CALL_REALLOC || call == CALL_REALLOCARRAY) {
+    } else if (call == AX_MADE_BY_REALLOC || call == AX_MADE_BY_REALLOCARRAY) {
         p = put_text(put_address(put_text(p, ": realloc "), address), " 0x0");
     } else {
         p = put_address(put_text(p, ": malloc "), address);
@@ -274,7 +267,7 @@ static int put_csv(const ax_writer *writer, size_t i, char **out, ax_detail *det
     if (source->call) {
         const char *name = ax_call_name(source->call[i]);
         if (!name) {
-            return ax_fail(detail, AX_ERR_EVENT_OP, "call", source->call[i], 0, AX_CALLS - 1, i);
+            return ax_fail(detail, AX_ERR_EVENT_OP, "call", source->call[i], 0, AX_MADE_BY - 1, i);
         }
         *p++ = ',';
         p = put_text(p, name);

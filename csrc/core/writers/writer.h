@@ -31,13 +31,12 @@ enum ax_write_format { AX_WRITE_AOSP = 0, AX_WRITE_CSV = 1, AX_WRITE_C = 2, AX_W
 
 #define AX_WRITE_EVENT_BYTES 320 /* what one event takes at most, a thread_done line with it */
 #define AX_WRITE_FIELDS 5        /* of a row for C */
-#define AX_CALLS 13
 
 /* What is written. `trace.key`, `.arena`: csv only. */
 typedef struct ax_write_source {
     ax_trace_view trace;
     const uint8_t *align_log2;   /* NULL: none */
-    const uint8_t *call;         /* NULL: unknown; the index of a name of ax_call_name */
+    const uint8_t *call;         /* NULL: unknown; an ax_made_by */
     const uint64_t *thread_ends; /* aosp: rising events, each the last of its thread */
     size_t thread_end_count;
     const uint32_t *tids; /* aosp: thread -> its number in the file; NULL: the thread + 1 */
