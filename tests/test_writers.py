@@ -488,13 +488,14 @@ def compile_and_run(folder: Path, cases: list[px.Trace], compiler: str) -> None:
     program = folder / "harness"
     warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror"]
     standard = "-std=c11" if is_c else "-std=c++17"
+    # What our own tests are sanitized by is not for the compiler, nor for a program of its own.
+    environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "ASAN_OPTIONS")}
+    environment["ASAN_OPTIONS"] = "detect_leaks=1"
     subprocess.run(
         [compiler, standard, *warnings, "-g", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=undefined", "-o", program, source],
-        check=True,
+        check=True, env=environment,
     )  # fmt: skip
-    environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "ASAN_OPTIONS")}
-    environment["ASAN_OPTIONS"] = "detect_leaks=1"
     subprocess.run([program], check=True, env=environment)
 
 
