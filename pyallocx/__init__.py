@@ -21,6 +21,7 @@ from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
 from pyallocx.trace import CALLS, OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
+from pyallocx.writers import write
 
 __all__ = [
     "CALLS",
@@ -71,6 +72,7 @@ __all__ = [
     "synthesize_code",
     "table_violations",
     "wastage",
+    "write",
 ]
 
 try:

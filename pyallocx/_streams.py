@@ -32,7 +32,7 @@ class Stream(io.RawIOBase):
     """Bytes read once, with a look at the first of them."""
 
     def __init__(self, inner: IO[bytes]) -> None:
-        self._inner = inner
+        self._inner = self.inner = inner
         self._ahead = b""
         self.position = 0
 

@@ -20,9 +20,13 @@ from pyallocx._streams import CHUNK_BYTES, METHODS, Stream, damage, unpacked
 from pyallocx.codetraces import FORMATS as CODE_FORMATS
 from pyallocx.codetraces import recognise as recognise_code
 from pyallocx.codetraces import resembled
+from pyallocx.foreign import FORMATS as FOREIGN_FORMATS
+from pyallocx.foreign import read as read_foreign
+from pyallocx.foreign import recognise as recognise_foreign
+from pyallocx.foreign._source import Source
 from pyallocx.trace import FORMAT_VERSION, Trace
 
-FORMATS: Final = ("npz", *TraceReader.formats(), *CODE_FORMATS)
+FORMATS: Final = ("npz", *TraceReader.formats(), *FOREIGN_FORMATS, *CODE_FORMATS)
 
 _LONG_BYTES: Final = 64 << 20
 _MOST_NESTED: Final = 4
@@ -136,6 +140,7 @@ class TraceLoader(Unwrapper[Trace]):
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is {on_error!r}, allowed are 'raise' and 'skip'")
         super().__init__(file, path, format, member)
+        self.path = path
         self.on_error = on_error
         self.progress = progress
 
@@ -149,6 +154,8 @@ class TraceLoader(Unwrapper[Trace]):
 
     def read_text(self, stream: Stream, name: str, format: str) -> Trace:
         """Read a foreign format in pieces."""
+        if format in FOREIGN_FORMATS:
+            return self._read_in_python(stream, name, format)
         skip = self.on_error == "skip"
         code = CODE_FORMATS[format](skip) if format in CODE_FORMATS else None
         reader = TraceReader(format, skip=skip) if code is None else code
@@ -202,6 +209,21 @@ class TraceLoader(Unwrapper[Trace]):
             metadata |= _told_by(cast("TraceReader", reader), format)
         return Trace._adopt(columns, metadata, self.progress)
 
+    def _read_in_python(self, stream: Stream, name: str, format: str) -> Trace:
+        source = Source(
+            cast("IO[bytes]", stream),
+            self.file,
+            self.path,
+            name,
+            self.base_name,
+            stream.inner is not self.file,
+            format,
+            self.progress,
+            self.members,
+        )
+        with damage(name, stream):
+            return read_foreign(source)
+
 
 def _told_by(reader: TraceReader, format: str) -> dict[str, Any]:
     """Return what a reader knows beside columns and counts."""
@@ -237,6 +259,9 @@ class UnknownFormat(TraceError):
 
 def recognise_trace(head: bytes, name: str) -> str:
     """Tell the foreign formats apart by the first line that one of them can have written."""
+    foreign = recognise_foreign(head)
+    if foreign is not None:
+        return foreign
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TraceError(f"{name}: expected plain ASCII text, found UTF-16")
     if head.startswith(RAW_LOG):
@@ -258,7 +283,8 @@ def kinds_of_traces() -> str:
     """Return what there is, for messages."""
     return (
         "an npz of pyallocx, memory_replay text (aosp), glibc mtrace text, "
-        f"{', '.join(TraceReader.formats()[2:])} or a code trace ({', '.join(CODE_FORMATS)})"
+        f"{', '.join(TraceReader.formats()[2:])}, {', '.join(FOREIGN_FORMATS)} or a code trace "
+        f"({', '.join(CODE_FORMATS)})"
     )
 
 

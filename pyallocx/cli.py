@@ -32,6 +32,7 @@ from pyallocx._cli_base import (
 from pyallocx._core import TraceError
 from pyallocx._flagwords import PROFILE_FORMATS, naming_format
 from pyallocx.answer import explain, format_value
+from pyallocx.cli_convert import add_verb as add_convert
 from pyallocx.cli_sizes import add_verbs
 from pyallocx.profile import Profile, load_profile
 from pyallocx.render import render_text
@@ -210,6 +211,7 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
     recorder.add_argument("command", nargs=argparse.REMAINDER, help="-- PROGRAM [ARGUMENT ...]")
     recorder.set_defaults(run=_record_jit)
 
+    add_convert(verbs, _add_trace)
     add_verbs(verbs)
     return parser
 
@@ -332,12 +334,17 @@ def _import_system(where: object) -> object:
     return getattr(importlib.import_module(module), name)
 
 
-def _add_trace(parser: argparse.ArgumentParser, default: str = "the first shipped trace") -> None:
+def _add_trace(
+    parser: argparse.ArgumentParser,
+    default: str = "the first shipped trace",
+    *,
+    needed: bool = False,
+) -> None:
     parser.add_argument(
         "trace",
-        nargs="?",
+        nargs=None if needed else "?",
         metavar="TRACE",
-        help=f"a trace file, or {_SHIPPED}NAME; by default {default}",
+        help=f"a trace file, or {_SHIPPED}NAME" + ("" if needed else f"; by default {default}"),
     )
     parser.add_argument(
         "--on-error",
