@@ -78,7 +78,7 @@ int ax_heaptrack_name(const ax_reader *reader, size_t key, uint64_t *address, co
     const uint32_t function = ip > 0 && ip <= h->n_ips ? h->functions[ip - 1] : 0;
     if (function > 0 && function <= h->n_strings) {
         const uint64_t start = function > 1 ? h->ends[function - 2] : 0;
-        *p = h->text + start;
+        *p = h->text ? h->text + start : ""; /* none where all strings are empty */
         *length = (size_t)(h->ends[function - 1] - start);
     }
     return 1;
