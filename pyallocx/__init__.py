@@ -13,6 +13,7 @@ from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
 from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
+from pyallocx.formats import Format, formats
 from pyallocx.league import League, league
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
@@ -22,6 +23,7 @@ from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
 from pyallocx.trace import CALLS, OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
+from pyallocx.writers import write
 
 __all__ = [
     "CALLS",
@@ -37,6 +39,7 @@ __all__ = [
     "CorruptionError",
     "CrossValidation",
     "Fit",
+    "Format",
     "InvalidFree",
     "League",
     "PoisonError",
@@ -58,6 +61,7 @@ __all__ = [
     "enough_classes",
     "export",
     "fit",
+    "formats",
     "league",
     "load",
     "load_profile",
@@ -77,6 +81,7 @@ __all__ = [
     "synthesize_code",
     "table_violations",
     "wastage",
+    "write",
 ]
 
 try:

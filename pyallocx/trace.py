@@ -619,9 +619,9 @@ def load(
         What to do about a line that the format does not allow and about an event that cannot be
         (a free of what is not live, an allocation at a live address): raise `TraceError`, or drop
         it and count it in ``metadata["dropped"]`` by kind. Has no bearing on ``.npz``.
-    format : {"npz", "aosp", "mtrace", "v8", "jitdump", "perfmap", "hotspot_xlog", \
-"hotspot_logcompilation", "jvmti", "luajit"}, optional
-        Insist on a format instead of recognising it.
+    format : str, optional
+        Insist on a format instead of recognising it: ``"npz"``, ``"aosp"``, and what else
+        `formats` lists for reading among traces and code traces.
     member : str, optional
         The member to read of a zip that has several.
     progress : bool, optional
