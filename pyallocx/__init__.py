@@ -20,6 +20,7 @@ from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
+from pyallocx.timeline import Lifetimes, Sizes, Timeline, lifetimes, plot_trace, sizes, timeline
 from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
 
 __all__ = [
@@ -37,12 +38,15 @@ __all__ = [
     "Fit",
     "InvalidFree",
     "League",
+    "Lifetimes",
     "PoisonError",
     "Profile",
     "SizeMap",
+    "Sizes",
     "SweepCancelled",
     "SweepResult",
     "TailRule",
+    "Timeline",
     "Trace",
     "TraceError",
     "Wastage",
@@ -54,10 +58,12 @@ __all__ = [
     "export",
     "fit",
     "league",
+    "lifetimes",
     "load",
     "load_profile",
     "load_profile_or_trace",
     "load_shipped",
+    "plot_trace",
     "preset",
     "preset_classes",
     "preset_knobs",
@@ -65,10 +71,12 @@ __all__ = [
     "replay_arena",
     "replay_code",
     "shipped",
+    "sizes",
     "sweep",
     "synthesize",
     "synthesize_code",
     "table_violations",
+    "timeline",
     "wastage",
 ]
 
