@@ -14,6 +14,7 @@ from pyallocx.data import load_shipped, shipped
 from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.league import League, league
+from pyallocx.minimize import MinimizeInterrupted, minimize
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.sizemap import SizeMap, table_violations
@@ -39,6 +40,7 @@ __all__ = [
     "InvalidFree",
     "League",
     "Lifetimes",
+    "MinimizeInterrupted",
     "PoisonError",
     "Profile",
     "SizeMap",
@@ -63,6 +65,7 @@ __all__ = [
     "load_profile",
     "load_profile_or_trace",
     "load_shipped",
+    "minimize",
     "plot_trace",
     "preset",
     "preset_classes",

@@ -128,6 +128,10 @@ def plot_lifetimes(
         )
     every = np.concatenate([at.astype(np.float64) for _, (at, _) in curves])
     _set_scale(ax, "x", every, binary=unit == "bytes")
+    ticks = ax.get_xticks()
+    if ax.get_xscale() == "symlog" and len(ticks) > 2 and ticks[0] == 0:
+        # Nothing and the smallest lifetime are close: their names would run into one another.
+        ax.set_xticks(np.delete(ticks, 1))
     if unit == "bytes":
         ax.xaxis.set_major_formatter(lambda v, _: _tick_text("size_bytes", v))
     elif unit == "ns":
@@ -195,7 +199,7 @@ def _plot_rate(line: Timeline, ax: Axes) -> None:
         rate, what = line["allocs_per_second"], "allocs / s"
     else:
         counts = np.diff(np.concatenate(([0], line["event"]))).astype(np.float64)
-        rate, what = 100 * line["allocs"] / np.maximum(counts, 1.0), "allocs [% of events]"
+        rate, what = 100 * line["allocs"] / np.maximum(counts, 1.0), "allocs [%]"
     ax.plot(xs, rate, color=_RATE, linewidth=0.9)
     ax.set_ylim(bottom=0)
     ax.set_ylabel(what, fontsize=9)
