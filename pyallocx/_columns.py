@@ -1,145 +1,113 @@
-"""Tables of a trace's own: immutable columns of numbers, equally long."""
+"""The columns of a trace: which there are, and how a caller's arrays become ours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pyallocx._optional import data_frame
-from pyallocx.units import column_unit, format_cell
+OP_ALLOC: Final = 0
+"""Makes an object: the k-th alloc makes object k."""
+OP_FREE: Final = 1
+"""Ends an object."""
+OP_REALLOC: Final = 2
+"""Gives an object another size; it stays the same object."""
+OP_DESTROY: Final = 3
+"""Ends an arena and every object that still lives in it; names no object (all bits one)."""
 
-if TYPE_CHECKING:
-    import pandas as pd
+CALLS: Final = (
+    "unknown",
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "new",
+    "free",
+    "delete",
+)
+"""The functions that make events: a number in the column `call` is a place in this tuple.
 
-__all__ = ["ColumnTable", "signed"]
+A realloc of NULL is an alloc, and a realloc that frees is a free; both are of ``realloc``."""
 
-_ROWS_SHOWN = 8
+COLUMN_DTYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "op": ("u1",),
+        "thread": ("u4",),
+        "object": ("u4", "u8"),
+        "size_bytes": ("u8",),
+        "align_log2": ("u1",),
+        "time_ns": ("u8",),
+        "key": ("u4",),
+        "arena": ("u4",),
+        "call": ("u1",),
+    }
+)
+"""The columns of a trace in the order of the file, each with the dtypes it may have."""
 
-Column = npt.NDArray[Any]
+REQUIRED_COLUMNS: Final = ("op", "object", "size_bytes")
+
+Array = npt.NDArray[np.unsignedinteger[Any]]
 
 
-def signed(column: Column) -> Column:
-    """Return whole numbers as int64 where they fit, since differences of unsigned ones wrap."""
-    if column.dtype != np.uint64 or (len(column) and int(column.max()) >= 1 << 63):
-        return column
-    return column.astype(np.int64)
+def _exact(label: str, array: npt.NDArray[Any], value: object) -> npt.NDArray[Any]:
+    """Read a list again that NumPy made floats of because its integers are far apart."""
+    items = np.asarray(value, dtype=object)
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items.flat):
+        return array
+    try:
+        return items.astype(np.uint64)
+    except OverflowError:
+        raise ValueError(f"{label} holds a number that does not fit uint64") from None
 
 
-class ColumnTable:
-    """Columns of numbers by name; never changes once made.
+def exact_integers(label: str, value: object, allowed: str) -> npt.NDArray[Any]:
+    """Turn what a caller gave into a one-dimensional integer array."""
+    if value is None:
+        raise TypeError(f"{label} is None, expected {allowed}")
+    array = np.asarray(value)
+    if not isinstance(value, np.ndarray):
+        if array.size == 0:
+            array = array.astype(np.uint8)
+        elif array.dtype.kind in "fO":
+            array = _exact(label, array, value)
+    if array.dtype.kind not in "ui":
+        raise TypeError(f"{label} has dtype {array.dtype}, expected integers that fit {allowed}")
+    if array.ndim != 1:
+        raise ValueError(f"{label} has {array.ndim} dimensions, expected 1")
+    return array
 
-    Attributes
-    ----------
-    metadata : mapping
-        What the table is of.
-    """
 
-    __slots__ = ("__weakref__", "_columns", "metadata")
+def owned_column(name: str, value: object, events: int | None) -> Array:
+    """Copy a caller's column into the dtype of the trace, refusing values that do not fit."""
+    dtypes = COLUMN_DTYPES[name]
+    allowed = " or ".join(f"uint{8 * int(d[1])}" for d in dtypes)
+    array = exact_integers(f"column '{name}'", value, allowed)
+    if events is not None and len(array) != events:
+        raise ValueError(f"column '{name}' has {len(array)} events, expected {events} as in 'op'")
+    dtype = np.dtype(dtypes[-1])
+    if array.dtype.kind == "u" and f"u{array.dtype.itemsize}" in dtypes:
+        dtype = array.dtype.newbyteorder("=")
+    # In signed ids of objects, -1 is the natural way to write "none": all bits one.
+    lowest = -1 if name == "object" else 0
+    highest = int(np.iinfo(dtype).max)
+    if array.size and (int(array.min()) < lowest or int(array.max()) > highest):
+        wrong = (array < lowest) | (array > highest) if lowest == 0 else array < lowest
+        at = int(np.argmax(wrong))
+        raise ValueError(f"column '{name}' is {array[at]} at event {at}, allowed is 0 to {highest}")
+    owned: Array = array.astype(dtype, copy=True)
+    return owned
 
-    _columns: Mapping[str, Column]
-    metadata: Mapping[str, Any]
 
-    __hash__: ClassVar[None]  # type: ignore[assignment]
-
-    def __init__(self, columns: Mapping[str, Column], metadata: Mapping[str, Any]) -> None:
-        lengths = {name: len(column) for name, column in columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns differ in length: {lengths}")
-        own = {}
-        for name, column in columns.items():
-            column = np.ascontiguousarray(column)
-            column.setflags(write=False)
-            own[name] = np.asarray(column.data.toreadonly()) if len(column) else column
-        object.__setattr__(self, "_columns", MappingProxyType(own))
-        object.__setattr__(self, "metadata", MappingProxyType(dict(metadata)))
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a {type(self).__name__} does not change")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a {type(self).__name__} does not change")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (dict(self._columns), dict(self.metadata))
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of all columns."""
-        return tuple(self._columns)
-
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values()))) if self._columns else 0
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._columns
-
-    def __getitem__(self, name: str) -> Column:
-        """Return a column: read-only, without a copy."""
-        try:
-            return self._columns[name]
-        except KeyError:
-            raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}") from None
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self) or not isinstance(other, ColumnTable):
-            return NotImplemented
-        return self.columns == other.columns and all(
-            np.array_equal(column, other[name], equal_nan=column.dtype.kind == "f")
-            for name, column in self._columns.items()
-        )
-
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns as lists of Python values that JSON can hold, NaN as None."""
-        return {
-            name: [None if value != value else value for value in column.tolist()]
-            for name, column in self._columns.items()
-        }
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a DataFrame with the same columns.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
-        """
-        return data_frame({name: column.copy() for name, column in self._columns.items()})
-
-    def _title(self) -> str:
-        return f"{type(self).__name__}: {len(self):,} rows"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self):,} rows: {', '.join(self._columns)})"
-
-    def _repr_html_(self) -> str:
-        head = "".join(
-            f'<th style="text-align:right;vertical-align:bottom">'
-            f"{escape(name).replace('_', '_<wbr>')}"
-            + (f"<br><small>{unit}</small>" if (unit := column_unit(name)) else "")
-            + "</th>"
-            for name in self._columns
-        )
-        length = len(self)
-        rows = list(range(length))
-        if length > 2 * _ROWS_SHOWN:
-            rows = [*rows[:_ROWS_SHOWN], -1, *rows[-_ROWS_SHOWN:]]
-        body = []
-        for row in rows:
-            if row < 0:
-                hidden = f"… {length - 2 * _ROWS_SHOWN:,} rows not shown …"
-                cells = f'<td colspan="{len(self._columns)}" style="text-align:center">{hidden}</td>'
-            else:
-                cells = "".join(
-                    f'<td style="text-align:right">{format_cell(column[row].item(), "–")}</td>'
-                    for column in self._columns.values()
-                )
-            body.append(f"<tr>{cells}</tr>")
-        return (
-            f'<div style="overflow-x:auto"><b>{escape(self._title())}</b>'
-            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-        )
+def sealed(column: Array) -> Array:
+    """Return the same memory as an array that cannot be made writeable again."""
+    column.setflags(write=False)
+    # A flag is not enough: NumPy lets an array be made writeable if the owner of its memory is.
+    return np.asarray(column.data.toreadonly())

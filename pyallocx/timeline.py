@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from pyallocx._columns import Column, ColumnTable, signed
+from pyallocx._columntable import Column, ColumnTable, signed
 from pyallocx._core import TraceTimeline
 from pyallocx._optional import need_matplotlib
 from pyallocx._progress import progress_bar

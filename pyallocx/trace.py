@@ -15,7 +15,6 @@ Trace(4 events, 2 objects)
 from __future__ import annotations
 
 import copy
-import html
 import json
 import os
 from collections.abc import Mapping
@@ -25,114 +24,40 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from pyallocx._asides import Asides, by_arena, checked_asides, head_of, owned_asides
+from pyallocx._columns import (
+    CALLS,
+    COLUMN_DTYPES,
+    OP_ALLOC,
+    OP_DESTROY,
+    OP_FREE,
+    OP_REALLOC,
+    Array,
+    owned_column,
+    sealed,
+)
 from pyallocx._core import TraceCheck, TraceError, TraceSummary
 from pyallocx._progress import progress_bar
 
 if TYPE_CHECKING:
     from pyallocx.profile import Profile
 
-__all__ = ["OP_ALLOC", "OP_DESTROY", "OP_FREE", "OP_REALLOC", "Trace", "load"]
-
-OP_ALLOC: Final = 0
-"""Makes an object: the k-th alloc makes object k."""
-OP_FREE: Final = 1
-"""Ends an object."""
-OP_REALLOC: Final = 2
-"""Gives an object another size; it stays the same object."""
-OP_DESTROY: Final = 3
-"""Ends an arena and every object that still lives in it; names no object (all bits one)."""
+__all__ = [
+    "CALLS",
+    "FORMAT_VERSION",
+    "OP_ALLOC",
+    "OP_DESTROY",
+    "OP_FREE",
+    "OP_REALLOC",
+    "Trace",
+    "load",
+]
 
 FORMAT_VERSION: Final = 1
-
-COLUMN_DTYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "op": ("u1",),
-        "thread": ("u4",),
-        "object": ("u4", "u8"),
-        "size_bytes": ("u8",),
-        "align_log2": ("u1",),
-        "time_ns": ("u8",),
-        "key": ("u4",),
-        "arena": ("u4",),
-    }
-)
-"""The columns of a trace in the order of the file, each with the dtypes it may have."""
-
-REQUIRED_COLUMNS: Final = ("op", "object", "size_bytes")
 
 # A step of about 10 ms, so that Ctrl-C is answered at once.
 _STEP_EVENTS: Final = 1 << 20
 _LONG_EVENTS: Final = 50_000_000
-
-Array = npt.NDArray[np.unsignedinteger[Any]]
-
-
-def _exact(name: str, array: npt.NDArray[Any], value: object) -> npt.NDArray[Any]:
-    """Read a list again that NumPy made floats of because its integers are far apart."""
-    items = np.asarray(value, dtype=object)
-    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items.flat):
-        return array
-    try:
-        return items.astype(np.uint64)
-    except OverflowError:
-        raise ValueError(f"column '{name}' holds a number that does not fit uint64") from None
-
-
-def _integers(name: str, value: object, events: int | None) -> npt.NDArray[Any]:
-    """Turn a caller's column into a one-dimensional integer array of the right length."""
-    allowed = " or ".join(f"uint{8 * int(d[1])}" for d in COLUMN_DTYPES[name])
-    if value is None:
-        raise TypeError(f"column '{name}' is None, expected {allowed}")
-    array = np.asarray(value)
-    if not isinstance(value, np.ndarray):
-        if array.size == 0:
-            array = array.astype(np.uint8)
-        elif array.dtype.kind in "fO":
-            array = _exact(name, array, value)
-    if array.dtype.kind not in "ui":
-        raise TypeError(
-            f"column '{name}' has dtype {array.dtype}, expected integers that fit {allowed}"
-        )
-    if array.ndim != 1:
-        raise ValueError(f"column '{name}' has {array.ndim} dimensions, expected 1")
-    if events is not None and len(array) != events:
-        raise ValueError(f"column '{name}' has {len(array)} events, expected {events} as in 'op'")
-    return array
-
-
-def _owned_column(name: str, value: object, events: int | None) -> Array:
-    """Copy a caller's column into the dtype of the trace, refusing values that do not fit."""
-    array = _integers(name, value, events)
-    dtypes = COLUMN_DTYPES[name]
-    dtype = np.dtype(dtypes[-1])
-    if array.dtype.kind == "u" and f"u{array.dtype.itemsize}" in dtypes:
-        dtype = array.dtype.newbyteorder("=")
-    # In signed ids of objects, -1 is the natural way to write "none": all bits one.
-    lowest = -1 if name == "object" else 0
-    highest = int(np.iinfo(dtype).max)
-    if array.size and (int(array.min()) < lowest or int(array.max()) > highest):
-        wrong = (array < lowest) | (array > highest) if lowest == 0 else array < lowest
-        at = int(np.argmax(wrong))
-        raise ValueError(f"column '{name}' is {array[at]} at event {at}, allowed is 0 to {highest}")
-    owned: Array = array.astype(dtype, copy=True)
-    return owned
-
-
-def _sealed(column: Array) -> Array:
-    """Return the same memory as an array that cannot be made writeable again."""
-    column.setflags(write=False)
-    # A flag is not enough: NumPy lets an array be made writeable if the owner of its memory is.
-    return np.asarray(column.data.toreadonly())
-
-
-def _shown_bytes(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 1000 or unit == "TB":
-            break
-        amount /= 1000
-    exact = f"{count:,} B"
-    return exact if unit == "B" else f"{amount:.3g} {unit} ({exact})"
 
 
 class Trace:
@@ -159,6 +84,14 @@ class Trace:
     arena : array_like of int, shape (n,), optional
         Dense arena numbers; in a free or realloc, of the arena that owns the object. A destroy
         needs this column.
+    call : array_like of int, shape (n,), optional
+        The function that made each event, as a place in `CALLS`; 0 where it is not known.
+    asides : mapping of str to mapping of str to array_like of int, optional
+        What happened beside the events: tables by name, each of columns of one length. Every one
+        has a column ``event``, never decreasing: a row stands before that event, or after the last
+        where it is n. A column ``object`` names objects of the trace; all bits one (or -1) is
+        none. Unsigned columns keep their dtype (``event`` becomes uint64, ``object`` at least
+        uint32), all others become uint64. Names are of letters, digits and underscores.
     metadata : mapping, optional
         Where the trace comes from: whatever JSON can hold.
     progress : bool, optional
@@ -175,6 +108,8 @@ class Trace:
     time_ns : ndarray of uint64, shape (n,), or None
     key : ndarray of uint32, shape (n,), or None
     arena : ndarray of uint32, shape (n,), or None
+    call : ndarray of uint8, shape (n,), or None
+    asides : mapping of str to mapping of str to ndarray
     metadata : mapping
 
     Raises
@@ -187,12 +122,21 @@ class Trace:
     TraceError
         The events break a rule of traces: an unknown operation, an object out of order, never
         allocated or already dead, an arena that does not own the object, a time that runs
-        backwards. The message names the event.
+        backwards, an unknown call. The message names the event. Or an aside has no ``event``,
+        columns of several lengths, or a row before what is there.
 
     Notes
     -----
     The columns are copied and cannot be made writeable, so that nobody changes them. Two traces are
-    equal where their columns are; metadata does not count.
+    equal where their columns are; metadata and asides do not count.
+
+    What recorders and readers put into asides: ``realloc_begin`` (``event``, ``time_ns``: when the
+    realloc that is the event began; the event's own time is when it returned), ``failed``
+    (``event``, ``thread``, ``time_ns``, ``call``, ``size_bytes``, ``align_bytes``, ``object``:
+    calls that failed; the object of a realloc lives on), ``usable_size`` (``event``, ``thread``,
+    ``time_ns``, ``object``, ``size_bytes``: malloc_usable_size and its answer), ``maps``
+    (``event``, ``thread``, ``time_ns``, ``call`` (0 mmap, 1 munmap, 2 mprotect, 3 mremap),
+    ``address``, ``size_bytes``, ``prot``, ``flags``, ``old_address``, ``old_bytes``).
     """
 
     __slots__ = (
@@ -201,6 +145,8 @@ class Trace:
         "_summary",
         "align_log2",
         "arena",
+        "asides",
+        "call",
         "key",
         "metadata",
         "object",
@@ -218,6 +164,8 @@ class Trace:
     time_ns: npt.NDArray[np.uint64] | None
     key: npt.NDArray[np.uint32] | None
     arena: npt.NDArray[np.uint32] | None
+    call: npt.NDArray[np.uint8] | None
+    asides: Asides
     metadata: Mapping[str, Any]
     _n_objects: int
     _summary: dict[str, int | None] | None
@@ -235,24 +183,28 @@ class Trace:
         time_ns: npt.ArrayLike | None = None,
         key: npt.ArrayLike | None = None,
         arena: npt.ArrayLike | None = None,
+        call: npt.ArrayLike | None = None,
+        asides: Mapping[str, Mapping[str, npt.ArrayLike]] | None = None,
         metadata: Mapping[str, Any] | None = None,
         progress: bool | None = None,
     ) -> None:
-        columns: dict[str, Array | None] = {"op": _owned_column("op", op, None)}
+        columns: dict[str, Array | None] = {"op": owned_column("op", op, None)}
         events = len(columns["op"]) if columns["op"] is not None else 0
-        columns["object"] = _owned_column("object", object, events)
-        columns["size_bytes"] = _owned_column("size_bytes", size_bytes, events)
+        columns["object"] = owned_column("object", object, events)
+        columns["size_bytes"] = owned_column("size_bytes", size_bytes, events)
         optional = {
             "thread": thread,
             "align_log2": align_log2,
             "time_ns": time_ns,
             "key": key,
             "arena": arena,
+            "call": call,
         }
         for name, value in optional.items():
-            columns[name] = None if value is None else _owned_column(name, value, events)
+            columns[name] = None if value is None else owned_column(name, value, events)
+        beside = {} if asides is None else owned_asides(asides)
         self._fill(columns, {} if metadata is None else metadata)
-        self._check(progress)
+        self._check(progress, beside)
 
     @classmethod
     def _adopt(
@@ -260,20 +212,27 @@ class Trace:
         columns: Mapping[str, Array | None],
         metadata: Mapping[str, Any],
         progress: bool | None,
+        asides: Mapping[str, Mapping[str, Array]] | None = None,
     ) -> Trace:
         """Make a trace of columns that nobody else writes to, without copying; checked as ever."""
         self = cls.__new__(cls)
         self._fill(columns, metadata)
-        self._check(progress)
+        self._check(progress, {} if asides is None else asides)
         return self
 
     @classmethod
     def _restore(
-        cls, columns: Mapping[str, Array | None], metadata: Mapping[str, Any], n_objects: int
+        cls,
+        columns: Mapping[str, Array | None],
+        metadata: Mapping[str, Any],
+        n_objects: int,
+        asides: Mapping[str, Mapping[str, Array]] | None = None,
     ) -> Trace:
         """Undo `__reduce__`. The events were checked when the pickled trace was made."""
         self = cls.__new__(cls)
         self._fill(columns, metadata)
+        beside = {} if asides is None else asides
+        _set(self, "asides", checked_asides(beside, len(self), n_objects))
         _set(self, "_n_objects", n_objects)
         return self
 
@@ -283,11 +242,12 @@ class Trace:
             if column is None and name == "thread":
                 # Not broadcast: the column must be contiguous. Untouched zeros cost no memory.
                 column = np.zeros(len(self.op), dtype=np.uint32)
-            _set(self, name, None if column is None else _sealed(column))
+            _set(self, name, None if column is None else sealed(column))
         # Through JSON: a deep copy, and a proof that the trace can be saved and shown.
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
         copied = json.loads(text.encode())
         _set(self, "metadata", MappingProxyType(copied))
+        _set(self, "asides", MappingProxyType({}))
         _set(self, "_n_objects", 0)
         _set(self, "_summary", None)
 
@@ -302,7 +262,7 @@ class Trace:
             self.time_ns,
         )
 
-    def _check(self, progress: bool | None) -> None:
+    def _check(self, progress: bool | None, asides: Mapping[str, Mapping[str, Array]]) -> None:
         check = TraceCheck(*self._walk_columns())
         self._walk(check, "checking", progress)
         if self.align_log2 is not None and len(self) and int(self.align_log2.max()) > 63:
@@ -310,7 +270,13 @@ class Trace:
             raise TraceError(
                 f"event {at}: align_log2 is {self.align_log2[at]}, allowed are 0 to 63"
             )
+        if self.call is not None and len(self) and int(self.call.max()) >= len(CALLS):
+            at = int(np.argmax(self.call >= len(CALLS)))
+            raise TraceError(
+                f"event {at}: call is {self.call[at]}, allowed are 0 to {len(CALLS) - 1}"
+            )
         _set(self, "_n_objects", check.objects())
+        _set(self, "asides", checked_asides(asides, len(self), self._n_objects))
 
     def _walk(self, walker: TraceCheck | TraceSummary, doing: str, progress: bool | None) -> None:
         events = len(self)
@@ -343,7 +309,11 @@ class Trace:
             for name, column in self.columns().items()
         }
         metadata = copy.deepcopy(dict(self.metadata))
-        return type(self)._restore, (columns, metadata, self._n_objects)
+        asides = {
+            name: {column: np.asarray(array) for column, array in aside.items()}
+            for name, aside in self.asides.items()
+        }
+        return type(self)._restore, (columns, metadata, self._n_objects, asides)
 
     def columns(self) -> dict[str, Array | None]:
         """Return all columns by name, None where unknown.
@@ -453,7 +423,7 @@ class Trace:
         OSError
             The file could not be written; `path` is as it was.
         """
-        from pyallocx._tracefile import save
+        from pyallocx._npz import save
 
         save(self, os.fsdecode(path), compress=compress)
 
@@ -468,7 +438,8 @@ class Trace:
         Returns
         -------
         Trace
-            Its columns are parts of this one's; the metadata is a copy.
+            Its columns are parts of this one's; the metadata is a copy. Of the asides, the rows
+            that stand before one of these events.
 
         Examples
         --------
@@ -478,14 +449,20 @@ class Trace:
         """
         if events < 0:
             raise ValueError(f"events is {events}, allowed is 0 and more")
+        if events >= len(self):
+            return self
         columns = {n: None if c is None else c[:events] for n, c in self.columns().items()}
-        return Trace._adopt(columns, copy.deepcopy(dict(self.metadata)), False)
+        made = int(np.count_nonzero(columns["op"] == OP_ALLOC))
+        return Trace._adopt(
+            columns, copy.deepcopy(dict(self.metadata)), False, head_of(self.asides, events, made)
+        )
 
     def by_arena(self) -> list[Trace]:
         """Return the events of each arena as a trace of its own, in the order of their numbers.
 
         Objects are numbered anew; threads, keys, times and the arena's number stay. A number that
-        a destroy made free may stand for several arenas, one after the other.
+        a destroy made free may stand for several arenas, one after the other. Rows of asides go
+        with the object or the event that they are about; those about neither are in no part.
 
         Returns
         -------
@@ -514,12 +491,15 @@ class Trace:
         renamed = np.full(len(self), np.iinfo(self.object.dtype).max, dtype=self.object.dtype)
         named = self.op != OP_DESTROY
         renamed[named] = local[self.object[named]]
-        parts = []
         order = np.argsort(self.arena, kind="stable")
-        for mine in np.split(order, np.cumsum(np.bincount(self.arena))[:-1]):
+        events = np.split(order, np.cumsum(np.bincount(self.arena))[:-1])
+        parts = []
+        for mine, beside in zip(
+            events, by_arena(self.asides, self.arena, events, owners, local), strict=True
+        ):
             columns = {n: None if c is None else c[mine] for n, c in self.columns().items()}
             columns["object"] = renamed[mine]
-            parts.append(Trace._adopt(columns, copy.deepcopy(dict(self.metadata)), False))
+            parts.append(Trace._adopt(columns, copy.deepcopy(dict(self.metadata)), False, beside))
         return parts
 
     def profile(self, weight: str = "count") -> Profile:
@@ -570,94 +550,23 @@ class Trace:
     def __repr__(self) -> str:
         parts = [f"{len(self):,} events", f"{self._n_objects:,} objects"]
         known = [
-            n for n in ("align_log2", "time_ns", "key", "arena") if getattr(self, n) is not None
+            n
+            for n in ("align_log2", "time_ns", "key", "arena", "call")
+            if getattr(self, n) is not None
         ]
         if known:
             parts.append(f"with {' '.join(known)}")
+        if self.asides:
+            parts.append(f"beside {' '.join(self.asides)}")
         origin = self.metadata.get("file")
         if isinstance(origin, str):
             parts.append(f"from {origin!r}")
         return f"Trace({', '.join(parts)})"
 
-    def _size_bars(self) -> str:
-        """Return a bar for each power of two of request sizes, as HTML."""
-        counts = np.zeros(65, dtype=np.int64)
-        for start in range(0, len(self), _STEP_EVENTS):
-            part = slice(start, start + _STEP_EVENTS)
-            asked = (self.op[part] == OP_ALLOC) | (self.op[part] == OP_REALLOC)
-            sizes = self.size_bytes[part][asked]
-            # frexp of a double is one too many just below large powers of two: 2**53 - 1 is exact.
-            exponents = np.frexp(sizes.astype(np.float64))[1]
-            counts += np.bincount(exponents, minlength=65)[:65]
-        if not counts.any():
-            return ""
-        rows = []
-        occupied = np.flatnonzero(counts)
-        for exponent in range(int(occupied[0]), int(occupied[-1]) + 1):
-            count = int(counts[exponent])
-            low = 0 if exponent == 0 else 1 << (exponent - 1)
-            label = "0" if exponent == 0 else f"{low:,} to {(1 << exponent) - 1:,}"
-            width = 100 * count / int(counts.max())
-            rows.append(
-                f'<tr><td style="text-align:right">{label}</td>'
-                f'<td style="text-align:right">{count:,}</td>'
-                f'<td style="text-align:left;width:16em"><div style="background:#4c78a8;'
-                f'height:0.8em;width:{width:.1f}%"></div></td></tr>'
-            )
-        return (
-            "<table><thead><tr><th>request size in bytes</th><th>requests</th><th></th></tr>"
-            f"</thead><tbody>{''.join(rows)}</tbody></table>"
-        )
-
     def _repr_html_(self) -> str:
-        try:
-            s = self.summary()
-        except OverflowError:
-            return f"<code>{html.escape(repr(self))}</code>"
-        n = {name: value or 0 for name, value in s.items()}
-        events = ", ".join(
-            f"{n[name]:,} {name}"
-            for name in ("allocs", "frees", "reallocs", "destroys")
-            if n[name] or name != "destroys"
-        )
-        rows = [
-            ("events", f"{n['events']:,}: {events}"),
-            (
-                "peak live",
-                f"{_shown_bytes(n['peak_live_bytes'])} in {n['peak_live_objects']:,} objects",
-            ),
-            (
-                "live at end",
-                f"{_shown_bytes(n['live_bytes_end'])} in {n['live_objects_end']:,} objects",
-            ),
-            ("allocated in all", _shown_bytes(n["allocated_bytes"])),
-            (
-                "request sizes",
-                f"{n['distinct_sizes']:,} different, "
-                f"largest {_shown_bytes(n['largest_size_bytes'])}",
-            ),
-            ("threads", f"{n['threads']:,}, {n['cross_thread_frees']:,} frees across threads"),
-        ]
-        if self.arena is not None:
-            rows.append(("arenas", f"{n['arenas']:,}"))
-        if self.key is not None:
-            rows.append(("keys", f"{n['keys']:,}"))
-        if s["duration_ns"] is not None:
-            rows.append(("duration", f"{s['duration_ns'] / 1e9:,.6g} s"))
-        dropped = self.metadata.get("dropped")
-        if isinstance(dropped, dict) and dropped:
-            rows.append(("dropped", ", ".join(f"{v} {k}" for k, v in dropped.items())))
-        body = "".join(
-            f'<tr><th style="text-align:left">{label}</th>'
-            f'<td style="text-align:left">{html.escape(text)}</td></tr>'
-            for label, text in rows
-        )
-        origin = self.metadata.get("file")
-        title = f"Trace of {origin}" if isinstance(origin, str) else "Trace"
-        return (
-            f"<div><strong>{html.escape(title)}</strong><table><tbody>{body}</tbody></table>"
-            f"{self._size_bars()}</div>"
-        )
+        from pyallocx._tracehtml import trace_html
+
+        return trace_html(self)
 
 
 # The one door past __setattr__, for Trace alone.

@@ -73,6 +73,14 @@ def dense(threads: np.ndarray[Any, Any]) -> list[int]:
 def test_aosp_round_trip(tmp_path: Path, made: list[dict[str, int]], timed: bool) -> None:
     loaded = load_text(tmp_path, aosp_text(made, timed))
     columns = columns_of(made, "thread", *(["time_ns"] if timed else []))
+    names = {A: "malloc", F: "free", R: "realloc"}
+    columns["call"] = np.array(
+        [
+            px.CALLS.index("memalign" if e["op"] == A and e["align_log2"] else names[e["op"]])
+            for e in made
+        ],
+        dtype=np.uint8,
+    )
     columns["thread"] = np.array(dense(columns["thread"]), dtype=np.uint32)
     if any(event["align_log2"] for event in made):
         columns |= columns_of(made, "align_log2")
@@ -106,6 +114,9 @@ def test_aosp_what_is_counted(tmp_path: Path) -> None:
         "tids": [5, 6, 7],
     }
     assert trace.op.tolist() == [A, A, F, A]
+    # A realloc of NULL is an alloc, one to nothing a free: both are reallocs of the program.
+    assert trace.call is not None
+    assert [px.CALLS[c] for c in trace.call] == ["malloc", "realloc", "realloc", "memalign"]
     assert trace.align_log2 is not None
     assert trace.align_log2.tolist() == [0, 0, 0, 5]
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trace_cases import columns_of, events, summarise, traces
+from trace_cases import asides_of, columns_of, events, summarise, traces
 
 import pyallocx as px
 from pyallocx import _core, synth
@@ -144,6 +144,10 @@ def test_wrong_arguments(changes: dict[str, Any], error: type[Exception], messag
         ({"op": [A, D, A, R], "object": [0, -1, 1, 0], "arena": [2] * 4}, "died with its arena"),
         ({"op": [A, A], "object": [0, 1], "time_ns": [2, 1]}, "event 1: time runs backwards"),
         ({"op": [A], "object": [0], "align_log2": [64]}, "event 0: align_log2 is 64"),
+        (
+            {"op": [A, F], "object": [0, 0], "call": [1, 13]},
+            "event 1: call is 13, allowed are 0 to 12",
+        ),
     ],
 )
 def test_broken_rules(columns: dict[str, Any], message: str) -> None:
@@ -367,6 +371,7 @@ def test_round_trip(tmp_path: Path, trace: px.Trace, compress: bool) -> None:
     trace.save(path, compress=compress)
     loaded = px.load(path)
     assert loaded == trace
+    assert asides_of(loaded) == asides_of(trace)
     assert loaded.object.dtype == trace.object.dtype
     assert not any(c.flags.writeable for c in loaded.columns().values() if c is not None)
     with np.load(path) as archive:

@@ -28,6 +28,7 @@ def events(draw: st.DrawFn, *, max_events: int = 40, arenas: bool = False) -> li
         op = draw(st.sampled_from(choices))
         event = {"op": op, "size_bytes": 0, "thread": draw(st.integers(0, 3)), "arena": 0}
         event["key"] = draw(st.integers(0, 2**32 - 1))
+        event["call"] = draw(st.integers(0, len(px.CALLS) - 1))
         event["align_log2"] = draw(st.integers(0, 63)) if op == px.OP_ALLOC else 0
         if op == px.OP_ALLOC:
             event["object"] = objects
@@ -64,12 +65,39 @@ def traces(draw: st.DrawFn, *, max_events: int = 40) -> px.Trace:
     """Draw a valid trace with any choice of optional columns."""
     arenas = draw(st.booleans())
     made = draw(events(max_events=max_events, arenas=arenas))
-    names = [n for n in ("thread", "align_log2", "time_ns", "key") if draw(st.booleans())]
+    names = [n for n in ("thread", "align_log2", "time_ns", "key", "call") if draw(st.booleans())]
     columns = columns_of(made, *names, *(["arena"] if arenas else []))
     if draw(st.booleans()):
         # All ones stay all ones.
         columns["object"] = columns["object"].astype(np.uint32)
-    return px.Trace(**columns)
+    beside = draw(asides(made)) if draw(st.booleans()) else None
+    return px.Trace(**columns, asides=beside)
+
+
+@st.composite
+def asides(draw: st.DrawFn, made: list[dict[str, int]]) -> dict[str, dict[str, list[int]]]:
+    """Draw what happened beside events: about a realloc, about an object or none, about nothing."""
+    n = len(made)
+    objects = [e["object"] for e in made if e["op"] == px.OP_ALLOC]
+    rows = st.lists(st.integers(0, n), max_size=8).map(sorted)
+    reallocs = [i for i, e in enumerate(made) if e["op"] == px.OP_REALLOC and draw(st.booleans())]
+    number = st.integers(0, 2**64 - 1)
+    beside: dict[str, dict[str, list[int]]] = {
+        "realloc_begin": {"event": reallocs, "time_ns": [made[i]["time_ns"] for i in reallocs]},
+    }
+    for name in ("usable_size", "maps"):
+        at = draw(rows)
+        beside[name] = {"event": at, "thread": [draw(st.integers(0, 3)) for _ in at]}
+        if name == "usable_size":
+            beside[name]["object"] = [draw(st.sampled_from([-1, *objects])) for _ in at]
+        else:
+            beside[name]["address"] = [draw(number) for _ in at]
+    return beside
+
+
+def asides_of(trace: px.Trace) -> dict[str, dict[str, list[int]]]:
+    """Return the asides of a trace as lists, which can be compared."""
+    return {n: {c: a.tolist() for c, a in t.items()} for n, t in trace.asides.items()}
 
 
 def summarise(made: list[dict[str, int]]) -> dict[str, int]:

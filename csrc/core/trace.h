@@ -25,6 +25,24 @@
 
 enum ax_op { AX_OP_ALLOC = 0, AX_OP_FREE = 1, AX_OP_REALLOC = 2, AX_OP_DESTROY = 3, AX_OPS = 4 };
 
+/* Which function of the program made an event. Nobody here looks at it; readers fill it. */
+enum ax_made_by {
+    AX_MADE_BY_UNKNOWN = 0,
+    AX_MADE_BY_MALLOC = 1,
+    AX_MADE_BY_CALLOC = 2,
+    AX_MADE_BY_REALLOC = 3, /* of NULL: an alloc; to NULL with size 0: a free */
+    AX_MADE_BY_REALLOCARRAY = 4,
+    AX_MADE_BY_POSIX_MEMALIGN = 5,
+    AX_MADE_BY_ALIGNED_ALLOC = 6,
+    AX_MADE_BY_MEMALIGN = 7,
+    AX_MADE_BY_VALLOC = 8,
+    AX_MADE_BY_PVALLOC = 9,
+    AX_MADE_BY_NEW = 10,
+    AX_MADE_BY_FREE = 11,
+    AX_MADE_BY_DELETE = 12,
+    AX_MADE_BY = 13
+};
+
 #define AX_NO_OBJECT UINT64_MAX /* in a u32 column: UINT32_MAX */
 
 typedef struct ax_trace_view {

@@ -222,6 +222,7 @@ static PyObject *take_columns(reader_object *self)
         {"time_ns", &c->time_ns, &c->capacity.time_ns, sizeof *c->time_ns, "Q", c->time_ns != NULL},
         {"align_log2", &c->align_log2, &c->capacity.align_log2, sizeof *c->align_log2, "B",
          c->align_log2 != NULL},
+        {"call", &c->call, &c->capacity.call, sizeof *c->call, "B", c->call != NULL},
     };
     PyObject *dict = state ? PyDict_New() : NULL;
     if (!dict) {

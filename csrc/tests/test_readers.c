@@ -43,7 +43,7 @@ static uint64_t column_bytes(const ax_reader *reader)
     return c->events *
            (sizeof *c->op + sizeof *c->object + sizeof *c->size_bytes +
             (c->thread ? sizeof *c->thread : 0) + (c->time_ns ? sizeof *c->time_ns : 0) +
-            (c->align_log2 ? sizeof *c->align_log2 : 0));
+            (c->align_log2 ? sizeof *c->align_log2 : 0) + (c->call ? sizeof *c->call : 0));
 }
 
 /* The columns are those of a valid trace. */
@@ -83,6 +83,7 @@ static void test_aosp(void)
     static const uint64_t size[] = {48, 15, 100, 64, 1, 0, 2, 0, 0};
     static const uint32_t thread[] = {0, 0, 1, 1, 0, 0, 0, 1, 2};
     static const uint8_t align[] = {0, 0, 5, 0, 0, 0, 0, 0, 0};
+    static const uint8_t call[] = {1, 2, 7, 3, 3, 3, 3, 11, 1};
     for (size_t chunk = 1; chunk < sizeof aosp_text; chunk++) {
         ax_reader r;
         CHECK(read_all(&r, AX_READ_AOSP, 0, aosp_text, sizeof aosp_text - 1, chunk) == AX_OK);
@@ -92,6 +93,7 @@ static void test_aosp(void)
         CHECK(memcmp(r.columns.size_bytes, size, sizeof size) == 0);
         CHECK(memcmp(r.columns.thread, thread, sizeof thread) == 0);
         CHECK(memcmp(r.columns.align_log2, align, sizeof align) == 0);
+        CHECK(memcmp(r.columns.call, call, sizeof call) == 0);
         CHECK(r.columns.time_ns == NULL);
         CHECK(r.threads.used == 3 && r.tids[0] == 7 && r.tids[1] == 9 && r.tids[2] == 11);
         CHECK(r.counts[AX_READ_LINES] == 16);
@@ -151,7 +153,7 @@ static void test_mtrace(void)
         CHECK(memcmp(r.columns.op, op, sizeof op) == 0);
         CHECK(memcmp(r.columns.object, object, sizeof object) == 0);
         CHECK(memcmp(r.columns.size_bytes, size, sizeof size) == 0);
-        CHECK(!r.columns.thread && !r.columns.time_ns && !r.columns.align_log2);
+        CHECK(!r.columns.thread && !r.columns.time_ns && !r.columns.align_log2 && !r.columns.call);
         CHECK(r.counts[AX_READ_FAILED_ALLOCS] == 1);
         CHECK(r.counts[AX_READ_FAILED_REALLOCS] == 1);
         CHECK(r.counts[AX_READ_LINES_AFTER_END] == 1);
@@ -352,11 +354,11 @@ static void test_failing_memory(void)
             refused++;
         } else {
             /* Giving back room failed: the column stays larger, which is no error. */
-            CHECK(status == AX_OK && r.columns.events == 500 && n > attempts - 6);
+            CHECK(status == AX_OK && r.columns.events == 500 && n > attempts - 7);
         }
         release(&r);
     }
-    CHECK(refused == attempts - 6);
+    CHECK(refused == attempts - 7);
 }
 
 /* What outlives the reading is the columns, as long as they are, and who has them may free them. */

@@ -132,7 +132,7 @@ def record_jit(command: Sequence[str], *, isolate: int = 0) -> Recording:
         metadata["isolates"] = 1 + len(others)
         metadata["isolate"] = isolate
         metadata["creations_not_read"] = sum(other.n_objects for other in others)
-    return Recording(returncode, Trace._adopt(trace.columns(), metadata, False))
+    return Recording(returncode, Trace._adopt(trace.columns(), metadata, False, trace.asides))
 
 
 def _known_name(word: str, program: str | None) -> str:

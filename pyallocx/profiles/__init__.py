@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from typing import IO, Any, Final
 
 from pyallocx._core import TraceError
+from pyallocx._streams import Stream, damage
 from pyallocx._tracefile import (
-    Stream,
     TraceLoader,
     UnknownFormat,
     Unwrapper,
-    damage,
     kinds_of_traces,
     recognise_trace,
 )

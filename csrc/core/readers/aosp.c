@@ -124,15 +124,19 @@ int ax_aosp_line(ax_reader *reader, const char *p, const char *end)
         return ax_read_syntax(reader, wrong);
     }
     if (is_free) {
+        reader->call = AX_MADE_BY_FREE;
         return ax_read_free(reader, address);
     }
     if (is_malloc) {
+        reader->call = AX_MADE_BY_MALLOC;
         return ax_read_alloc(reader, address, size, 0);
     }
     if (is_realloc) {
+        reader->call = AX_MADE_BY_REALLOC;
         return ax_read_realloc(reader, old, address, size);
     }
     if (is_calloc) {
+        reader->call = AX_MADE_BY_CALLOC;
         if (size != 0 && factor > UINT64_MAX / size) {
             /* A calloc that cannot be satisfied is recorded with its answer, NULL. */
             if (address == 0) {
@@ -143,5 +147,7 @@ int ax_aosp_line(ax_reader *reader, const char *p, const char *end)
         }
         return ax_read_alloc(reader, address, factor * size, 0);
     }
+    /* posix_memalign and aligned_alloc are written as memalign, too. */
+    reader->call = AX_MADE_BY_MEMALIGN;
     return ax_read_alloc(reader, address, size, factor);
 }

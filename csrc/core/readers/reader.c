@@ -49,7 +49,13 @@ typedef struct column {
     int wanted; /* known so far to be needed */
 } column;
 
-enum { ALIGN_LOG2 = 5, COLUMNS = 6 };
+enum { ALIGN_LOG2 = 5, COLUMNS = 7 };
+
+/* Whether a format says which function was called. */
+static int names_calls(const ax_reader *reader)
+{
+    return reader->format == AX_READ_AOSP;
+}
 
 static void columns_of(ax_reader *reader, column columns[COLUMNS])
 {
@@ -62,6 +68,7 @@ static void columns_of(ax_reader *reader, column columns[COLUMNS])
         {&c->time_ns, &c->capacity.time_ns, sizeof *c->time_ns, reader->timed == 1},
         [ALIGN_LOG2] = {&c->align_log2, &c->capacity.align_log2, sizeof *c->align_log2,
                         c->align_log2 != NULL},
+        {&c->call, &c->capacity.call, sizeof *c->call, names_calls(reader)},
     };
     memcpy(columns, all, sizeof all);
 }
@@ -208,6 +215,9 @@ static int append(ax_reader *reader, enum ax_op op, uint32_t object, uint64_t si
     }
     if (c->align_log2) {
         c->align_log2[i] = align_log2;
+    }
+    if (c->call) {
+        c->call[i] = reader->call;
     }
     c->op[i] = (uint8_t)op;
     c->object[i] = object;

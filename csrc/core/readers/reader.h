@@ -69,8 +69,9 @@ typedef struct ax_read_columns {
     uint32_t *thread;    /* NULL where the format names no threads */
     uint64_t *time_ns;   /* NULL where the file has no times */
     uint8_t *align_log2; /* NULL where no event asked for an alignment */
+    uint8_t *call;       /* enum ax_made_by; NULL where the format does not name functions */
     struct {             /* the items that each has memory for */
-        size_t op, object, size_bytes, thread, time_ns, align_log2;
+        size_t op, object, size_bytes, thread, time_ns, align_log2, call;
     } capacity;
 } ax_read_columns;
 
@@ -104,7 +105,8 @@ typedef struct ax_reader {
     /* The line at hand, as far as the format says. */
     uint64_t tid;
     uint64_t time_ns;
-    int timed; /* AOSP: -1 not known yet, else whether the file has times */
+    uint8_t call; /* enum ax_made_by: the function that the line is of */
+    int timed;    /* AOSP: -1 not known yet, else whether the file has times */
 
     int after_end;        /* mtrace: between '= End' and the next '= Start' */
     int realloc_pending;  /* mtrace: '<' seen, '>' not */
