@@ -21,12 +21,8 @@ from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
-<<<<<<< HEAD
 from pyallocx.timeline import Lifetimes, Sizes, Timeline, lifetimes, plot_trace, sizes, timeline
-from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
-=======
 from pyallocx.trace import CALLS, OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
->>>>>>> model
 
 __all__ = [
     "CALLS",
