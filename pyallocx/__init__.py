@@ -7,6 +7,7 @@ from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx._fittext import enough_classes
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
 from pyallocx.chunkmap import chunk_map, chunk_map_text
+from pyallocx.closeness import closeness
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.crossfit import CrossValidation, cross_validate
@@ -56,6 +57,7 @@ __all__ = [
     "__version__",
     "chunk_map",
     "chunk_map_text",
+    "closeness",
     "cross_validate",
     "enough_classes",
     "export",
