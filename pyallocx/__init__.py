@@ -7,6 +7,7 @@ from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx._fittext import enough_classes
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
 from pyallocx.chunkmap import chunk_map, chunk_map_text
+from pyallocx.closeness import closeness
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
 from pyallocx.codetraces.synthetic import synthesize_code
 from pyallocx.crossfit import CrossValidation, cross_validate
@@ -15,6 +16,7 @@ from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.formats import Format, formats
 from pyallocx.league import League, league
+from pyallocx.minimize import MinimizeInterrupted, minimize
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.recorder import ProgramRecording, RecordingError, UnknownProgram, record, record_run
@@ -22,6 +24,7 @@ from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
+from pyallocx.timeline import Lifetimes, Sizes, Timeline, lifetimes, plot_trace, sizes, timeline
 from pyallocx.trace import CALLS, OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
 from pyallocx.writers import write
 
@@ -42,14 +45,18 @@ __all__ = [
     "Format",
     "InvalidFree",
     "League",
+    "Lifetimes",
+    "MinimizeInterrupted",
     "PoisonError",
     "Profile",
     "ProgramRecording",
     "RecordingError",
     "SizeMap",
+    "Sizes",
     "SweepCancelled",
     "SweepResult",
     "TailRule",
+    "Timeline",
     "Trace",
     "TraceError",
     "UnknownProgram",
@@ -57,16 +64,20 @@ __all__ = [
     "__version__",
     "chunk_map",
     "chunk_map_text",
+    "closeness",
     "cross_validate",
     "enough_classes",
     "export",
     "fit",
     "formats",
     "league",
+    "lifetimes",
     "load",
     "load_profile",
     "load_profile_or_trace",
     "load_shipped",
+    "minimize",
+    "plot_trace",
     "preset",
     "preset_classes",
     "preset_knobs",
@@ -76,10 +87,12 @@ __all__ = [
     "replay_arena",
     "replay_code",
     "shipped",
+    "sizes",
     "sweep",
     "synthesize",
     "synthesize_code",
     "table_violations",
+    "timeline",
     "wastage",
     "write",
 ]

@@ -98,6 +98,22 @@ class TraceWriter:
     def step(self, events: int, /) -> bytes: ...
     def done(self) -> int: ...
 
+@final
+class TraceTimeline:
+    def __new__(
+        cls,
+        edges: _Column | None,
+        op: _Column | None,
+        object: _Column | None,
+        size_bytes: _Column | None,
+        thread: _Column | None = None,
+        key: _Column | None = None,
+        arena: _Column | None = None,
+        time_ns: _Column | None = None,
+    ) -> TraceTimeline: ...
+    def step(self, events: int, /) -> int: ...
+    def rows(self) -> bytes: ...
+
 FIT_METHODS: tuple[str, ...]
 
 @final

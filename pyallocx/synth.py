@@ -353,8 +353,9 @@ def _named(name: str, value: str, known: Mapping[str, T]) -> T:
 
 
 def synthesize(
-    events: SupportsIndex = 100_000,
+    events: SupportsIndex | None = None,
     *,
+    like: Trace | None = None,
     seed: SupportsIndex = 0,
     sizes: Sizes | Trace | str | int = "lognormal",
     lifetimes: Lifetimes | str = "exponential",
@@ -363,12 +364,18 @@ def synthesize(
     threads: SupportsIndex = 1,
     realloc_fraction: float = 0.0,
 ) -> Trace:
-    """Make a random trace.
+    """Make a random trace: of the models that are asked for, or like a given one.
 
     Parameters
     ----------
     events
         Events in the trace, from 0 to 2**31; it has exactly as many. What is alive then stays so.
+        By default 100,000, or as many as `like` has.
+    like
+        A trace to be like: its sizes (exactly these), alignments, keys and calls, the lifetime of
+        each size, reallocs, threads and frees across threads, ends of arenas, its phases and what
+        is alive at the end; see Notes. Then only `events` and `seed` may be given. Its asides are
+        left out. How close it comes says `pyallocx.closeness`.
     seed
         From 0 to 2**64 - 1. The same arguments give the same trace on every machine.
     sizes
@@ -399,7 +406,19 @@ def synthesize(
     Raises
     ------
     ValueError
-        An argument is out of its range; the message names it and the range.
+        An argument is out of its range; the message names it and the range. Or `like` has no
+        events, or comes with a model.
+
+    Notes
+    -----
+    Fitted to `like` is no formula. Its run is cut into up to 1024 windows of equally many events, and the
+    objects born in a window into runs of 32 births after one another, each with all its events. The
+    new trace draws runs from the same windows in random order (a block bootstrap, stationary within
+    a window). Of another length, it draws each run more or less often; what happens soon after
+    the birth of an object keeps its distance in events, and what happens later its place in the
+    run, so that the heap of a trace of twice the events has about twice the long-lived objects. An
+    arena ends where it ended, a longer trace has more ends, and objects that died with an arena
+    whose end comes before their birth now live on.
 
     Examples
     --------
@@ -409,9 +428,16 @@ def synthesize(
     >>> len(trace), int(trace.thread.max())
     (10000, 3)
     >>> like_it = px.synthesize(10_000, sizes=trace, lifetimes=Exponential(mean_events=50))
+    >>> px.synthesize(like=trace, seed=5).n_objects == trace.n_objects
+    True
     """
-    n_events = integer("events", events, 0, MAX_EVENTS)
     number = integer("seed", seed, 0, (1 << 64) - 1)
+    if like is not None:
+        models = (sizes, lifetimes, arenas, keys, threads, realloc_fraction)
+        if models != ("lognormal", "exponential", 1, None, 1, 0.0):
+            raise ValueError("like is given: sizes, lifetimes and so on are those of the trace")
+        return _like(like, events, number)
+    n_events = 100_000 if events is None else integer("events", events, 0, MAX_EVENTS)
     n_threads = integer("threads", threads, 1, MAX_COUNT)
     if isinstance(sizes, str):
         sizes = _named("sizes", sizes, _SIZES)
@@ -452,6 +478,17 @@ def synthesize(
         key=columns.get("key"),
         metadata=metadata,
     )
+
+
+def _like(trace: Trace, events: SupportsIndex | None, seed: int) -> Trace:
+    from pyallocx._synthlike import synthesize_like
+
+    if not isinstance(trace, Trace):
+        raise TypeError(f"like must be a trace, got {trace!r}")
+    if not len(trace):
+        raise ValueError(f"like is {trace!r}; it needs events to be like")
+    wanted = len(trace) if events is None else events
+    return synthesize_like(trace, integer("events", wanted, 0, MAX_EVENTS), seed)
 
 
 def _summary(model: object) -> str:

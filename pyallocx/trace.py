@@ -41,6 +41,7 @@ from pyallocx._progress import progress_bar
 
 if TYPE_CHECKING:
     from pyallocx.profile import Profile
+    from pyallocx.timeline import Lifetimes, Sizes, Timeline
 
 __all__ = [
     "CALLS",
@@ -577,6 +578,27 @@ class Trace:
         from pyallocx._tracehtml import trace_html
 
         return trace_html(self)
+
+
+    def timeline(
+        self, points: int = 1000, by: str = "event", *, progress: bool | None = None
+    ) -> Timeline:
+        """Return what happened, and what was live, over the run: `pyallocx.timeline` of this."""
+        from pyallocx.timeline import timeline
+
+        return timeline(self, points, by, progress=progress)
+
+    def lifetimes(self) -> Lifetimes:
+        """Return how long each object lived: `pyallocx.lifetimes` of this."""
+        from pyallocx.timeline import lifetimes
+
+        return lifetimes(self)
+
+    def sizes(self) -> Sizes:
+        """Return what each request size was to the trace: `pyallocx.sizes` of this."""
+        from pyallocx.timeline import sizes
+
+        return sizes(self)
 
 
 # The one door past __setattr__, for Trace alone.
