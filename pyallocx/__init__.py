@@ -14,6 +14,7 @@ from pyallocx.data import load_shipped, shipped
 from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.league import League, league
+from pyallocx.mappings import mappings_trace
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
 from pyallocx.recorder import ProgramRecording, RecordingError, UnknownProgram, record, record_run
@@ -63,6 +64,7 @@ __all__ = [
     "load_profile",
     "load_profile_or_trace",
     "load_shipped",
+    "mappings_trace",
     "preset",
     "preset_classes",
     "preset_knobs",

@@ -253,8 +253,7 @@ def _debug_functions(build_id: str | None, directory: str) -> _Table | None:
 
 
 def exports(path: str, name: str) -> bool | None:
-    """Whether a program has a function of its own under a name that others can call; None where \
-the file cannot tell."""
+    """Whether a program exports a function of this name; None where the file cannot tell."""
     try:
         with open(path, "rb") as file:
             return _Elf(file.fileno(), os.fstat(file.fileno()).st_size).defines(name.encode())
