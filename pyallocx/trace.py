@@ -404,11 +404,18 @@ class Trace:
         assert self._summary is not None
         return dict(self._summary)
 
-    def save(self, path: str | os.PathLike[str], compress: bool = True) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        compress: bool = True,
+        *,
+        progress: bool | None = None,
+    ) -> None:
         """Write the trace to an ``.npz`` file.
 
         The file holds one ``.npy`` member per column and ``metadata.json``; ``numpy.load`` reads
-        the columns. It is written beside `path` and then renamed, so that `path` is either the old
+        it. Compressed, most columns are packed: docs/traces.md has the lines of NumPy that undo
+        it. The file is written beside `path` and then renamed, so that `path` is either the old
         file or the whole new one.
 
         Parameters
@@ -416,7 +423,10 @@ class Trace:
         path : str or path-like
             Where to; the name is taken as it is.
         compress : bool, default True
-            False makes a file that `load` maps into memory instead of reading it.
+            False makes a file of plain columns that `load` maps into memory instead of reading it.
+        progress : bool, optional
+            Whether to show a progress bar. By default for large traces, where standard error is a
+            terminal.
 
         Raises
         ------
@@ -425,7 +435,7 @@ class Trace:
         """
         from pyallocx._npz import save
 
-        save(self, os.fsdecode(path), compress=compress)
+        save(self, os.fsdecode(path), compress=compress, progress=progress)
 
     def head(self, events: int) -> Trace:
         """Return the first events as a trace of its own: what a program had done by then.
