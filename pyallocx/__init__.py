@@ -16,6 +16,7 @@ from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.formats import Format, formats
 from pyallocx.league import League, league
+from pyallocx.mappings import mappings_trace
 from pyallocx.minimize import MinimizeInterrupted, minimize
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
@@ -76,6 +77,7 @@ __all__ = [
     "load_profile",
     "load_profile_or_trace",
     "load_shipped",
+    "mappings_trace",
     "minimize",
     "plot_trace",
     "preset",

@@ -84,7 +84,8 @@ enum ax_mode {
     /* Everything above goes the long way. */
     AX_MODE_SITES = 2,
     AX_MODE_FOREIGN = 4, /* the allocator is a library of its own and may call back */
-    AX_MODE_MONOTONIC = 8
+    AX_MODE_MONOTONIC = 8,
+    AX_MODE_ENDED = 16 /* not even the clock may be read any more; events are lost */
 };
 
 /* What the recorder was told, what it found; kept over forks. */

@@ -115,7 +115,7 @@ static uint64_t limit_of(int resource)
 /* What of a limited address space the log may have. */
 static uint64_t share_of(uint64_t address_space)
 {
-    return address_space / 8 & ~(uint64_t)(AX_RAWLOG_GRANULE - 1);
+    return address_space / 16 & ~(uint64_t)(AX_RAWLOG_GRANULE - 1);
 }
 
 /* How long the log may become, and what to say where that is reached. */
@@ -355,14 +355,17 @@ static void wipe(void)
     memset(from, 0, (size_t)(to - from));
 }
 
+/* A cursor for each window that there can be: of the smallest, where the log is small. */
+static uint64_t cursor_bytes(uint64_t log_bytes)
+{
+    return (log_bytes / AX_RAWLOG_GRANULE * sizeof(ax_cursor) + 65536) & ~UINT64_C(4095);
+}
+
 static bool share(void)
 {
     const uint64_t space = limit_of(RLIMIT_AS);
-    /* A cursor for each window that there can be, but for few of the smallest. */
-    uint64_t bytes = MOST_BYTES / 4096;
-    if (space != RLIM_INFINITY && space / 256 < bytes) {
-        bytes = (space / 256 & ~UINT64_C(4095)) + 65536;
-    }
+    const uint64_t bytes = cursor_bytes(
+        space == RLIM_INFINITY || share_of(space) > MOST_BYTES ? MOST_BYTES / 16 : share_of(space));
     const long at = AX_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (ax_sys_failed(at)) {
@@ -494,6 +497,14 @@ void ax_shrink(uint64_t address_space)
             AX_SYS2(SYS_munmap, (unsigned char *)ax_set.header + keep, ax_set.mapped_bytes - keep);
             ax_set.mapped_bytes = keep;
         }
+    }
+    unsigned char *used = (unsigned char *)ax_all->cursors;
+    const uint64_t cursors = ((uint64_t)(used - (unsigned char *)ax_all) + 4095) & ~UINT64_C(4095);
+    const uint64_t rest = cursors + cursor_bytes(share_of(address_space));
+    if (rest < ax_set.shared_bytes) {
+        ax_all->cursors_end = (ax_cursor *)(void *)((unsigned char *)ax_all + rest) - 1;
+        AX_SYS2(SYS_munmap, (unsigned char *)ax_all + rest, ax_set.shared_bytes - rest);
+        ax_set.shared_bytes = rest;
     }
     ax_unlock();
     ax_unblock_signals(signals);

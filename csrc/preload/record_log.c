@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "record.h"
 
@@ -214,17 +215,22 @@ static ax_cursor *first_cursor(void)
 /* A full window's successor; also that of one whose record a signal handler has interrupted. */
 static ax_cursor *next_cursor(const ax_cursor *old)
 {
+    const bool full = old->limit - old->pos < LONGEST_RECORD;
     uint64_t bytes = (uint64_t)old->window->bytes * 2;
     if (bytes > LARGEST_WINDOW_BYTES) {
         bytes = LARGEST_WINDOW_BYTES;
     }
-    if (old->limit - old->pos >= LONGEST_RECORD) {
-        bytes = AX_RAWLOG_GRANULE; /* it is not full, so a signal handler wants this */
+    if (!full) {
+        bytes = AX_RAWLOG_GRANULE; /* for a signal handler */
     }
     ax_rawlog_window *window = ax_take_window(bytes, old->thread, AX_RAWLOG_WINDOW_MAGIC);
     ax_cursor *cursor = window ? new_cursor() : NULL;
     if (cursor) {
         open_window(cursor, window, old->thread);
+        if (full) {
+            /* Its pages are the file's; they need not count as the program's memory. */
+            AX_SYS3(SYS_madvise, old->window, old->window->bytes, MADV_DONTNEED);
+        }
     }
     return cursor;
 }
@@ -315,6 +321,12 @@ void ax_record(const ax_event *event)
     if (ax_mode & AX_MODE_FOREIGN &&
         event->caller - ax_allocator_low < ax_allocator_high - ax_allocator_low) {
         return; /* an allocator that works by calling itself through its public names */
+    }
+    if (AX_UNLIKELY(ax_mode & AX_MODE_ENDED)) {
+        if (ax_all && ax_all->alive) {
+            count_lost(ax_self.cursor);
+        }
+        return;
     }
     for (;;) {
         if (AX_UNLIKELY(ax_self.rounds == AX_DEAD)) {

@@ -133,27 +133,66 @@ EXIT(_exit, AX_RAWLOG_UNDERSCORE_EXIT)
 EXIT(_Exit, AX_RAWLOG_UNDERSCORE_EXIT)
 EXIT(quick_exit, AX_RAWLOG_UNDERSCORE_EXIT)
 
-/* --- seccomp: no system call of ours may be the program's end ----------------------------------
+/* --- seccomp: no system call of ours may be the program's end -----------------------------------
  */
 
-static bool seal(void)
+/* Filters let pass what they let pass: windows that are open are used up. The strict mode takes
+ * away the processor's counter too, and so may the program itself: then this moment is the end. */
+typedef struct state {
+    uint32_t sealed, mode, cut, stopped;
+    uint64_t cut_stamp;
+} state;
+
+static bool recording(void)
 {
-    const bool before = ax_set.sealed;
-    ax_set.sealed = 1;
+    return !ax_set.off && ax_all && ax_all->alive;
+}
+
+static state seal(bool strictly, uint32_t cut)
+{
+    state before = {.sealed = ax_set.sealed, .mode = ax_mode};
+    if (recording()) {
+        before.cut = ax_set.header->cut;
+        before.cut_stamp = ax_set.header->cut_stamp;
+        before.stopped = ax_all->stopped;
+        if (strictly) {
+            ax_stop(cut, ax_stamp(false));
+        }
+    }
+    if (cut == AX_RAWLOG_CUT_SECCOMP) {
+        ax_set.sealed = 1;
+    }
+    if (strictly) {
+        __atomic_fetch_or(&ax_mode, AX_MODE_ENDED, __ATOMIC_SEQ_CST);
+    }
     return before;
+}
+
+/* It was refused. */
+static void unseal(state before)
+{
+    ax_set.sealed = before.sealed;
+    ax_mode = before.mode | (ax_mode & AX_MODE_FENCE);
+    if (recording()) {
+        ax_set.header->cut = before.cut;
+        ax_set.header->cut_stamp = before.cut_stamp;
+        ax_all->stopped = before.stopped;
+    }
 }
 
 WRAPPER(int, prctl,
         (int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d))
 {
     REAL(int, prctl, (int, unsigned long, unsigned long, unsigned long, unsigned long))
-    if (option != PR_SET_SECCOMP) {
+    const bool seccomp = option == PR_SET_SECCOMP, blind = option == PR_SET_TSC && a == 2;
+    if (AX_LIKELY(!seccomp && !blind)) {
         return real(option, a, b, c, d);
     }
-    const bool before = seal();
+    const state before =
+        seal(blind || a == 1, seccomp ? AX_RAWLOG_CUT_SECCOMP : AX_RAWLOG_CUT_OTHER);
     const int answer = real(option, a, b, c, d);
     if (answer) {
-        ax_set.sealed = before;
+        unseal(before);
     }
     return answer;
 }
@@ -164,10 +203,10 @@ WRAPPER(long, syscall, (long number, long a, long b, long c, long d, long e, lon
 {
     REAL(long, syscall, (long, long, long, long, long, long, long))
     if (AX_UNLIKELY(number == SYS_seccomp && (a == 0 || a == 1))) {
-        const bool before = seal();
+        const state before = seal(a == 0, AX_RAWLOG_CUT_SECCOMP);
         const long answer = real(number, a, b, c, d, e, f);
         if (answer == -1) {
-            ax_set.sealed = before;
+            unseal(before);
         }
         return answer;
     }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFER_BYTES = 16384, WORD = 8, MOST_WORDS = 8 };
+enum { BUFFER_BYTES = 16384, WORD = 8, MOST_WORDS = 8, MOST_AHEAD = 1 << 20 };
 
 /* ---- the clock --------------------------------------------------------------------------------
  */
@@ -60,7 +60,7 @@ static int drop(ax_rawlog *log, enum ax_rawlog_count kind, uint64_t offset, cons
     return refuse(log, AX_ERR_SYNTAX, what, offset);
 }
 
-int ax_rawlog_damaged(ax_rawlog *log, uint64_t offset, const char *what)
+static int damaged(ax_rawlog *log, uint64_t offset, const char *what)
 {
     return drop(log, AX_RAWLOG_DROPPED_DAMAGED, offset, what);
 }
@@ -117,14 +117,14 @@ static int find_windows(ax_rawlog *log)
         if (head->magic != AX_RAWLOG_WINDOW_MAGIC && !maps) {
             /* Zero: nobody wrote here. The next window may begin at any granule. */
             if (head->magic != 0) {
-                status = ax_rawlog_damaged(log, at, "expected the magic of a window");
+                status = damaged(log, at, "expected the magic of a window");
             }
             log->counts[AX_RAWLOG_WINDOWS_UNUSED] += head->magic == 0;
             at += AX_RAWLOG_GRANULE;
             continue;
         }
         if (head->bytes == 0 || head->bytes % AX_RAWLOG_GRANULE != 0) {
-            status = ax_rawlog_damaged(log, at, "expected a window of whole granules");
+            status = damaged(log, at, "expected a window of whole granules");
             at += AX_RAWLOG_GRANULE;
             continue;
         }
@@ -236,10 +236,10 @@ static int fill(ax_rawlog *log, ax_rawlog_stream *s, size_t bytes)
     return status;
 }
 
-static uint64_t word_of(const ax_rawlog_stream *s, size_t i)
+static uint64_t word_of(const unsigned char *at, size_t i)
 {
     uint64_t word;
-    memcpy(&word, s->buffer + s->begin + i * WORD, sizeof word);
+    memcpy(&word, at + i * WORD, sizeof word);
     return word;
 }
 
@@ -259,18 +259,13 @@ static const uint8_t shapes[64] = {
     [AX_RAWLOG_MREMAP] = EXTRA_2,      [AX_RAWLOG_FORK] = PLAIN,
 };
 
-int ax_rawlog_next(ax_rawlog *log, ax_rawlog_stream *s)
+/* Decodes the record at `at`, of whose window `rest` bytes are left and MOST_WORDS there: its
+ * length in words, 0 at the end, -1 where no recorder wrote it. `before` is the stamp of the last
+ * one. */
+static int decode(const ax_rawlog *log, const unsigned char *at, uint64_t rest, uint64_t before,
+                  ax_rawlog_record *r)
 {
-    ax_rawlog_record *r = &s->record;
-    if (s->end - s->at < 2 * WORD) {
-        return 0;
-    }
-    const uint64_t rest = s->end - s->at;
-    int status = fill(log, s, rest < MOST_WORDS * WORD ? (size_t)rest : MOST_WORDS * WORD);
-    if (status != AX_OK) {
-        return status;
-    }
-    const uint64_t word0 = word_of(s, 0);
+    const uint64_t word0 = rest < 2 * WORD ? 0 : word_of(at, 0);
     if (word0 == 0) {
         return 0;
     }
@@ -278,37 +273,125 @@ int ax_rawlog_next(ax_rawlog *log, ax_rawlog_stream *s)
     const unsigned shape = shapes[kind];
     const unsigned extra = shape == EXTRA_1 ? 1 : shape == EXTRA_2 ? 2 : 0;
     const int sited = shape == SITED && (log->header.flags & AX_RAWLOG_SITES);
-    const unsigned fixed = word0 & AX_RAWLOG_WIDE ? AX_RAWLOG_WIDE_WORDS : AX_RAWLOG_WORDS;
+    const int wide = (word0 & AX_RAWLOG_WIDE) != 0;
+    const unsigned fixed = wide ? AX_RAWLOG_WIDE_WORDS : AX_RAWLOG_WORDS;
     const unsigned words = fixed + extra + (sited ? 1 : 0);
-    if (shape == 0 || (word0 >> 14 & 3) != 0 || (fixed > 2 && word0 >> 8) || words * WORD > rest) {
-        status = ax_rawlog_damaged(log, s->at, "expected a record");
-        return status == AX_OK ? 0 : status;
+    if (shape == 0 || (word0 >> 14 & 3) != 0 || (wide && word0 >> 8) || words * WORD > rest) {
+        return -1;
     }
     r->kind = (uint8_t)kind;
     r->failed = (word0 & AX_RAWLOG_FAILED) != 0;
-    if (fixed == 2) {
-        const uint64_t word1 = word_of(s, 1);
-        r->address = word0 >> 16;
-        r->alignment = word0 >> 8 & 63 ? UINT64_C(1) << (word0 >> 8 & 63) : 0;
-        r->size = word1 >> 32;
-        r->stamp = s->stamp + (uint32_t)word1;
+    if (wide) {
+        r->alignment = word_of(at, 1);
+        r->stamp = word_of(at, 2);
+        r->size = word_of(at, 3);
+        r->address = word_of(at, 4);
     } else {
-        r->alignment = word_of(s, 1);
-        r->stamp = word_of(s, 2);
-        r->size = word_of(s, 3);
-        r->address = word_of(s, 4);
+        const uint64_t word1 = word_of(at, 1);
+        const unsigned log2 = word0 >> AX_RAWLOG_ALIGN_SHIFT & AX_RAWLOG_ALIGN_MASK;
+        r->address = word0 >> AX_RAWLOG_ADDRESS_SHIFT;
+        r->alignment = log2 ? UINT64_C(1) << log2 : 0;
+        r->size = word1 >> 32;
+        r->stamp = before + (uint32_t)word1;
     }
-    r->extra[0] = extra > 0 ? word_of(s, fixed) : 0;
-    r->extra[1] = extra > 1 ? word_of(s, fixed + 1) : 0;
-    r->site = sited ? word_of(s, fixed) : 0;
-    s->stamp = r->stamp;
-    s->key = r->stamp > s->key ? r->stamp : s->key;
-    s->at += words * WORD;
-    s->begin += words * WORD;
-    return 1;
+    r->extra[0] = extra > 0 ? word_of(at, fixed) : 0;
+    r->extra[1] = extra > 1 ? word_of(at, fixed + 1) : 0;
+    r->site = sited ? word_of(at, fixed) : 0;
+    return (int)words;
 }
 
-int ax_rawlog_find_thread(ax_rawlog *log, uint32_t number, uint32_t *place)
+static int next_record(ax_rawlog *log, ax_rawlog_stream *s)
+{
+    const uint64_t rest = s->end - s->at;
+    int status = fill(log, s, rest < MOST_WORDS * WORD ? (size_t)rest : MOST_WORDS * WORD);
+    if (status != AX_OK) {
+        return status;
+    }
+    const int words = decode(log, s->buffer + s->begin, rest, s->stamp, &s->record);
+    if (words < 0) {
+        status = damaged(log, s->at, "expected a record");
+        return status == AX_OK ? 0 : status;
+    }
+    if (words > 0) {
+        s->stamp = s->record.stamp;
+        s->key = s->record.stamp > s->key ? s->record.stamp : s->key;
+        s->at += (uint64_t)words * WORD;
+        s->begin += (size_t)words * WORD;
+    }
+    return words > 0;
+}
+
+/* Whether a record gives an address to an object; a realloc that failed gives back the old one. */
+static int brings(const ax_rawlog *log, const ax_rawlog_record *r, uint32_t thread,
+                  uint64_t address)
+{
+    if (r->kind == AX_RAWLOG_REALLOC_END && r->failed) {
+        return log->threads[thread].old_address == address;
+    }
+    return r->address == address && !r->failed &&
+           (r->kind == AX_RAWLOG_REALLOC_END ||
+            (r->kind >= AX_RAWLOG_MALLOC && r->kind <= AX_RAWLOG_NEW));
+}
+
+/* Whether a stream brings an address to life within its next buffer, up to a stamp; also where that
+ * cannot be told. */
+static int stream_brings(ax_rawlog *log, ax_rawlog_stream *s, uint64_t address, uint64_t until,
+                         int *status)
+{
+    ax_rawlog_record r = s->record;
+    if (brings(log, &r, s->thread, address)) {
+        return 1;
+    }
+    const uint64_t rest = s->end - s->at;
+    *status = fill(log, s, rest < BUFFER_BYTES ? (size_t)rest : BUFFER_BYTES);
+    size_t at = s->begin;
+    uint64_t stamp = s->stamp;
+    while (*status == AX_OK && stamp <= until) {
+        const uint64_t left = rest - (at - s->begin);
+        if (s->filled - at < MOST_WORDS * WORD && s->filled - at < left) {
+            return 1;
+        }
+        const int words = decode(log, s->buffer + at, left, stamp, &r);
+        log->looked_ahead++;
+        if (words <= 0) {
+            return 0;
+        }
+        if (brings(log, &r, s->thread, address)) {
+            return 1;
+        }
+        stamp = r.stamp;
+        at += (size_t)words * WORD;
+    }
+    return 0;
+}
+
+int ax_rawlog_may_come(ax_rawlog *log, const ax_rawlog_stream *s, uint64_t address, uint64_t until)
+{
+    int status = AX_OK;
+    /* Looking must not cost more than reading, whatever is in the file. */
+    if (log->looked_ahead > MOST_AHEAD + 4 * log->counts[AX_RAWLOG_RECORDS]) {
+        return 1;
+    }
+    if (log->windows_opened < log->windows_found &&
+        log->windows[log->windows_opened].stamp <= until) {
+        return 1;
+    }
+    for (size_t i = 0; i < log->heap_used + log->held_used; i++) {
+        ax_rawlog_stream *other = i < log->heap_used ? log->heap[i] : log->held[i - log->heap_used];
+        if (other == s || other->key > until) {
+            continue;
+        }
+        if (stream_brings(log, other, address, until, &status)) {
+            return 1;
+        }
+        if (status != AX_OK) {
+            return status;
+        }
+    }
+    return 0;
+}
+
+static int find_thread(ax_rawlog *log, uint32_t number, uint32_t *place)
 {
     const uint64_t id = (uint64_t)number + 1;
     ax_idmap_slot *slot = ax_idmap_find(&log->thread_places, id);
@@ -383,7 +466,7 @@ static int advance(ax_rawlog *log, ax_rawlog_stream *s)
 {
     const uint64_t cut = log->header.cut ? log->header.cut_stamp : UINT64_MAX;
     for (;;) {
-        const int status = ax_rawlog_next(log, s);
+        const int status = next_record(log, s);
         if (status <= 0) {
             return status;
         }
@@ -396,10 +479,10 @@ static int advance(ax_rawlog *log, ax_rawlog_stream *s)
             return 1;
         }
         if (s->record.address > UINT32_MAX) {
-            const int damaged = ax_rawlog_damaged(log, s->at, "expected a thread number");
-            return damaged == AX_OK ? 0 : damaged;
+            const int wrong = damaged(log, s->at, "expected a thread number");
+            return wrong == AX_OK ? 0 : wrong;
         }
-        const int found = ax_rawlog_find_thread(log, (uint32_t)s->record.address, &s->thread);
+        const int found = find_thread(log, (uint32_t)s->record.address, &s->thread);
         if (found != AX_OK) {
             return found;
         }
@@ -439,7 +522,7 @@ static int open_window(ax_rawlog *log)
         s->begin = sizeof head;
         s->at += sizeof head;
         s->stamp = head.base_stamp;
-        status = ax_rawlog_find_thread(log, place->thread, &s->thread);
+        status = find_thread(log, place->thread, &s->thread);
     }
     if (status == AX_OK) {
         status = advance(log, s);

@@ -16,7 +16,8 @@
  * two processors may differ by a little, so the addresses have the last word: an allocation at an
  * address that is live waits until the free has come that another thread must have made before, and
  * a free of an address that is not live waits for its allocation. Whoever waits holds back its own
- * thread only, and only while the others are within AX_RAWLOG_WAIT_* ticks of it. A wait that ended
+ * thread only, and only while the others are within AX_RAWLOG_WAIT_* ticks of it; a free only where
+ * its allocation is in sight. A wait that ended
  * well is counted (order_repairs). One that did not:
  *
  * - the object that was live is taken as freed (frees_inferred): its free was lost, or was made
@@ -142,7 +143,6 @@ typedef struct ax_rawlog_stream {
     uint32_t thread;       /* its place among the threads */
     uint8_t wait_live;     /* to become live, or not live */
     uint8_t waited;        /* in vain: take the record as it is */
-    uint8_t in_event;      /* the free inferred for the record is written */
     ax_rawlog_record record;
     size_t begin, filled; /* of the buffer; byte `begin` is the file's `at` */
     unsigned char *buffer;
@@ -201,7 +201,8 @@ typedef struct ax_rawlog {
     ax_idmap site_places; /* return address -> number */
     uint64_t *sites;
     size_t sites_found, sites_capacity;
-    uint64_t time_ns; /* of the last record */
+    uint64_t time_ns;      /* of the last record */
+    uint64_t looked_ahead; /* records, in all */
 
     ax_rawlog_table tables[AX_TABLES];
     ax_detail detail; /* where = offset in the file */
@@ -231,10 +232,10 @@ void ax_rawlog_free(ax_rawlog *log);
 /* ---- between the two files of this room -------------------------------------------------------
  */
 
-/* Decodes the next record of a window: 1, or 0 at its end, or a status. */
-int ax_rawlog_next(ax_rawlog *log, ax_rawlog_stream *stream);
-int ax_rawlog_damaged(ax_rawlog *log, uint64_t offset, const char *what);
-int ax_rawlog_find_thread(ax_rawlog *log, uint32_t number, uint32_t *place);
+/* Whether another thread may be about to bring an address to life, with a stamp up to `until`: 0 or
+ * 1, or a status. Looks at what follows in their windows, as far as it is worth it. */
+int ax_rawlog_may_come(ax_rawlog *log, const ax_rawlog_stream *stream, uint64_t address,
+                       uint64_t until);
 
 /* Answers of ax_rawlog_take beside statuses. */
 enum { AX_RAWLOG_TAKEN = 0, AX_RAWLOG_HELD = 1 };

@@ -285,6 +285,14 @@ static int hold(ax_rawlog_stream *s, uint64_t address, int live, uint64_t ticks)
     return AX_RAWLOG_HELD;
 }
 
+/* Waits for an address to come to life, where that may be. */
+static int await(ax_rawlog *log, ax_rawlog_stream *s, uint64_t address)
+{
+    const int held = hold(s, address, 1, AX_RAWLOG_WAIT_ALLOC);
+    const int may = address ? ax_rawlog_may_come(log, s, address, s->wait_until) : 0;
+    return may == 1 ? held : may;
+}
+
 /* Makes an address free of what lives there: by waiting, or by taking it as freed. */
 static int make_room(ax_rawlog *log, ax_rawlog_stream *s, uint64_t address, int may_wait)
 {
@@ -372,8 +380,9 @@ static int take_free(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
     const int deletes = r->kind == AX_RAWLOG_DELETE;
     ax_idmap_slot *slot = ax_idmap_find(&log->live, r->address);
     if (!slot) {
-        if (may_wait && r->address) {
-            return hold(s, r->address, 1, AX_RAWLOG_WAIT_ALLOC);
+        const int status = may_wait ? await(log, s, r->address) : AX_OK;
+        if (status != AX_OK) {
+            return status;
         }
         log->counts[deletes ? AX_RAWLOG_DELETES_OF_UNKNOWN : AX_RAWLOG_FREES_OF_UNKNOWN]++;
         return AX_OK;
@@ -409,8 +418,11 @@ static int take_realloc_begin(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
         }
     }
     ax_idmap_slot *slot = ax_idmap_find(&log->live, r->address);
-    if (!slot && may_wait && r->address) {
-        return hold(s, r->address, 1, AX_RAWLOG_WAIT_ALLOC);
+    if (!slot && may_wait) {
+        const int status = await(log, s, r->address);
+        if (status != AX_OK) {
+            return status;
+        }
     }
     thread->in_realloc = 1;
     thread->known = slot != NULL;
