@@ -9,6 +9,7 @@ import importlib
 import lzma
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,11 @@ def zstd(data: bytes) -> bytes:
     return packed
 
 
-PACKERS: dict[str, Any] = {"xz": lzma.compress, "bz2": bz2.compress, "zstd": zstd}
+PACKERS: dict[str, Any] = {
+    "xz": partial(lzma.compress, preset=1),
+    "bz2": bz2.compress,
+    "zstd": zstd,
+}
 
 
 @pytest.mark.parametrize("name", PACKERS)
