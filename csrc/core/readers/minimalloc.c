@@ -91,30 +91,32 @@ int ax_minimalloc_line(ax_reader *reader, const char *p, const char *end)
     return AX_OK;
 }
 
-static uint64_t step_of(const ax_minimalloc *m, uint32_t row, int upper)
-{
-    return upper ? m->rows[row].upper : m->rows[row].lower;
-}
+/* A row at the step where it begins or ends. */
+typedef struct moment {
+    uint64_t step;
+    uint32_t row;
+} moment;
 
 /* Sorts rows by where they begin or end; those of a step stay in order. The result is in *order. */
-static void sort_rows(const ax_minimalloc *m, uint32_t **order, uint32_t **scratch, int upper)
+static void sort_rows(const ax_minimalloc *m, moment **order, moment **scratch, int upper)
 {
     const size_t n = m->n_rows;
     for (size_t i = 0; i < n; i++) {
-        (*order)[i] = (uint32_t)i;
+        const struct ax_life *row = &m->rows[i];
+        (*order)[i] = (moment){upper ? row->upper : row->lower, (uint32_t)i};
     }
     for (size_t width = 1; width < n; width *= 2) {
-        const uint32_t *const from = *order;
-        uint32_t *const to = *scratch;
+        const moment *const from = *order;
+        moment *const to = *scratch;
         for (size_t low = 0; low < n; low += 2 * width) {
             const size_t middle = low + width < n ? low + width : n;
             const size_t high = middle + width < n ? middle + width : n;
-            size_t a = low, b = middle;
-            for (size_t i = low; i < high; i++) {
-                const int take_a = a < middle && (b == high || step_of(m, from[a], upper) <=
-                                                                   step_of(m, from[b], upper));
-                to[i] = take_a ? from[a++] : from[b++];
+            size_t a = low, b = middle, i = low;
+            while (a < middle && b < high) {
+                to[i++] = from[a].step <= from[b].step ? from[a++] : from[b++];
             }
+            memcpy(to + i, from + a, (middle - a) * sizeof *to);
+            memcpy(to + i + (middle - a), from + b, (high - b) * sizeof *to);
         }
         *scratch = *order;
         *order = to;
@@ -122,17 +124,17 @@ static void sort_rows(const ax_minimalloc *m, uint32_t **order, uint32_t **scrat
 }
 
 /* `objects` has room for the object of every row. */
-static int emit(ax_reader *reader, const uint32_t *begins, const uint32_t *ends, uint32_t *objects)
+static int emit(ax_reader *reader, const moment *begins, const moment *ends, uint32_t *objects)
 {
     ax_minimalloc *m = &reader->minimalloc;
     size_t begun = 0, ended = 0;
     int status = AX_OK;
     while (ended < m->n_rows && status == AX_OK) {
-        if (begun < m->n_rows && m->rows[begins[begun]].lower < m->rows[ends[ended]].upper) {
-            const uint32_t row = begins[begun++];
+        if (begun < m->n_rows && begins[begun].step < ends[ended].step) {
+            const uint32_t row = begins[begun++].row;
             status = ax_read_new(reader, m->rows[row].size_bytes, 0, &objects[row]);
         } else {
-            status = ax_read_end(reader, objects[ends[ended++]]);
+            status = ax_read_end(reader, objects[ends[ended++].row]);
         }
     }
     return status;
@@ -141,8 +143,9 @@ static int emit(ax_reader *reader, const uint32_t *begins, const uint32_t *ends,
 int ax_minimalloc_finish(ax_reader *reader)
 {
     ax_minimalloc *m = &reader->minimalloc;
-    uint32_t *order[3] = {NULL, NULL, NULL};
-    size_t capacity[3] = {0, 0, 0};
+    moment *order[3] = {NULL, NULL, NULL}; /* by beginning, by end, scratch */
+    uint32_t *objects = NULL;
+    size_t capacity[3] = {0, 0, 0}, objects_capacity = 0;
     int status = AX_OK;
     if (!m->header_read) {
         return ax_read_drop(reader, AX_DROPPED_COUNT_WRONG, AX_ERR_SYNTAX,
@@ -152,17 +155,22 @@ int ax_minimalloc_finish(ax_reader *reader)
         for (int i = 0; i < 3 && status == AX_OK; i++) {
             status = ax_grow_to(&reader->books, &order[i], &capacity[i], m->n_rows, sizeof **order);
         }
+        if (status == AX_OK) {
+            status =
+                ax_grow_to(&reader->books, &objects, &objects_capacity, m->n_rows, sizeof *objects);
+        }
         if (status != AX_OK) {
             status = ax_read_refuse(reader, status, NULL);
         } else {
             sort_rows(m, &order[0], &order[2], 0);
             sort_rows(m, &order[1], &order[2], 1);
-            status = emit(reader, order[0], order[1], order[2]);
+            status = emit(reader, order[0], order[1], objects);
         }
     }
     for (int i = 0; i < 3; i++) {
         ax_grow_free(&reader->books, &order[i], &capacity[i], sizeof **order);
     }
+    ax_grow_free(&reader->books, &objects, &objects_capacity, sizeof *objects);
     ax_minimalloc_release(reader);
     return status;
 }
