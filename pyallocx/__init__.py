@@ -13,6 +13,7 @@ from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
 from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
+from pyallocx.formats import Format, formats
 from pyallocx.league import League, league
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
@@ -37,6 +38,7 @@ __all__ = [
     "CorruptionError",
     "CrossValidation",
     "Fit",
+    "Format",
     "InvalidFree",
     "League",
     "PoisonError",
@@ -55,6 +57,7 @@ __all__ = [
     "enough_classes",
     "export",
     "fit",
+    "formats",
     "league",
     "load",
     "load_profile",

@@ -33,6 +33,7 @@ from pyallocx._core import TraceError
 from pyallocx._flagwords import PROFILE_FORMATS, naming_format
 from pyallocx.answer import explain, format_value
 from pyallocx.cli_convert import add_verb as add_convert
+from pyallocx.cli_formats import add_verb as add_formats
 from pyallocx.cli_sizes import add_verbs
 from pyallocx.profile import Profile, load_profile
 from pyallocx.render import render_text
@@ -212,6 +213,7 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
     recorder.set_defaults(run=_record_jit)
 
     add_convert(verbs, _add_trace)
+    add_formats(verbs)
     add_verbs(verbs)
     return parser
 
