@@ -123,6 +123,27 @@ def test_without_memray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
             px.load(path)
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("import os; os.abort()", r"memray's reader died \(SIGABRT\), so the file is damaged"),
+        ("raise KeyError('oh')", r"memray's reader failed, so .* damaged \(KeyError: 'oh'\)"),
+        ("raise OSError('cut')", "a.bin: memray cannot read it as a trace: cut"),
+        ("raise NotImplementedError('agg')", "memray cannot read it as a trace: agg"),
+    ],
+)
+def test_what_kills_memray_does_not_kill_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
+) -> None:
+    (tmp_path / "memray.py").write_text(f"def FileReader(path):\n    {body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"memray\0" + bytes(100))
+    with pytest.raises(px.TraceError, match=message) as caught:
+        px.load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
 # ---- the order of records -----------------------------------------------------------------------
 
 KINDS = {"PYMALLOC_FREE": 1, "PYMALLOC_MALLOC": 2, "PYMALLOC_REALLOC": 4, "FREE": 5, "MALLOC": 6,
