@@ -569,7 +569,6 @@ class Trace:
 
         return trace_html(self)
 
-
     def timeline(
         self, points: int = 1000, by: str = "event", *, progress: bool | None = None
     ) -> Timeline:
