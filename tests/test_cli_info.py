@@ -222,6 +222,16 @@ def test_an_area_never_misses_the_peak(values, width, height, blocks):
         assert low.strip() != ""
 
 
+@pytest.mark.parametrize("at", [0, 1, 499, 999])
+def test_a_spike_among_many_values_is_as_high_as_it_is(at):
+    values = np.ones(1000)
+    values[at] = 1000
+    lines = area(values, width=60, height=4, label=str, blocks=True)
+    assert lines[0].count("█") == 1
+    assert lines[1].count("█") == 1
+    assert set(lines[3].split("┤")[1]) == {"█", "▁"}
+
+
 def test_bars():
     assert bar(0, 10, blocks=True) == bar(float("nan"), 10, blocks=False) == ""
     assert bar(1, 4, blocks=True) == "████"

@@ -94,7 +94,7 @@ static void test_refusals(void)
     expect_refusal(&view, AX_ERR_EVENT_ORDER, 1);
     view.op = (uint8_t[]){A, 9};
     view.object = (uint32_t[]){0, 0};
-    expect_refusal(&view, AX_ERR_EVENT_OBJECT, 1);
+    expect_refusal(&view, AX_ERR_EVENT_OP, 1);
 }
 
 enum { LARGE = 2000 };
