@@ -14,6 +14,7 @@ from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
 from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
+from pyallocx.formats import Format, formats
 from pyallocx.league import League, league
 from pyallocx.minimize import MinimizeInterrupted, minimize
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
@@ -24,6 +25,7 @@ from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
 from pyallocx.timeline import Lifetimes, Sizes, Timeline, lifetimes, plot_trace, sizes, timeline
 from pyallocx.trace import CALLS, OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
+from pyallocx.writers import write
 
 __all__ = [
     "CALLS",
@@ -39,6 +41,7 @@ __all__ = [
     "CorruptionError",
     "CrossValidation",
     "Fit",
+    "Format",
     "InvalidFree",
     "League",
     "Lifetimes",
@@ -62,6 +65,7 @@ __all__ = [
     "enough_classes",
     "export",
     "fit",
+    "formats",
     "league",
     "lifetimes",
     "load",
@@ -84,6 +88,7 @@ __all__ = [
     "table_violations",
     "timeline",
     "wastage",
+    "write",
 ]
 
 try:

@@ -34,6 +34,8 @@ from pyallocx._cli_base import (
 from pyallocx._core import TraceError
 from pyallocx._tracewords import dropped_events, left_out_lines, metadata_text, obtained_lines
 from pyallocx.answer import explain, format_value
+from pyallocx.cli_convert import add_verb as add_convert
+from pyallocx.cli_formats import add_verb as add_formats
 from pyallocx.cli_info import add_verb as add_info
 from pyallocx.cli_minimize import add_verb as add_minimize
 from pyallocx.cli_minimize import split_command
@@ -201,6 +203,8 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
 
     add_info(verbs, _add_trace)
     add_minimize(verbs, _add_trace)
+    add_convert(verbs, _add_trace)
+    add_formats(verbs)
     add_verbs(verbs)
     return parser
 
@@ -278,12 +282,17 @@ def _import_system(where: object) -> object:
     return getattr(importlib.import_module(module), name)
 
 
-def _add_trace(parser: argparse.ArgumentParser, default: str = "the first shipped trace") -> None:
+def _add_trace(
+    parser: argparse.ArgumentParser,
+    default: str = "the first shipped trace",
+    *,
+    needed: bool = False,
+) -> None:
     parser.add_argument(
         "trace",
-        nargs="?",
+        nargs=None if needed else "?",
         metavar="TRACE",
-        help=f"a trace file, or {SHIPPED}NAME; by default {default}",
+        help=f"a trace file, or {SHIPPED}NAME" + ("" if needed else f"; by default {default}"),
     )
     parser.add_argument(
         "--on-error",

@@ -48,6 +48,7 @@ int axpy_codeheap_init(PyObject *module, module_state *state);
 int axpy_sizefit_init(PyObject *module, module_state *state);
 int axpy_sizemap_init(PyObject *module, module_state *state);
 int axpy_timeline_init(PyObject *module);
+int axpy_writer_init(PyObject *module, module_state *state);
 
 /* buffers.c: borrowed columns. A column is any object with the buffer protocol, one-dimensional and
  * contiguous, whose items are unsigned integers of `itemsize` bytes (judged by kind and size, never
