@@ -6,11 +6,18 @@ import argparse
 import errno
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pyallocx._files import is_standard_output
+
+SHIPPED = "shipped:"
+"""What a TRACE argument begins with that names a shipped trace."""
+
+OpenTrace = Callable[[str | None, str, bool | None], tuple[str, Any]]
+"""From a TRACE argument (None for the default), ``"raise"`` or ``"skip"``, and whether to show
+progress, to a name and a trace."""
 
 NO_DASH = "standard output is /dev/stdout, a file of that name ./-"
 

@@ -132,7 +132,9 @@ class ColumnTable:
         for row in rows:
             if row < 0:
                 hidden = f"… {length - 2 * _ROWS_SHOWN:,} rows not shown …"
-                cells = f'<td colspan="{len(self._columns)}" style="text-align:center">{hidden}</td>'
+                cells = (
+                    f'<td colspan="{len(self._columns)}" style="text-align:center">{hidden}</td>'
+                )
             else:
                 cells = "".join(
                     f'<td style="text-align:right">{format_cell(column[row].item(), "–")}</td>'

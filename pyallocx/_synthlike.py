@@ -4,8 +4,8 @@ What is fitted is not a formula but the trace itself, in small pieces: the run i
 of equally many events, and in each window the lives of the objects born there (all events of each,
 with their distances) are cut into runs of consecutive births. A new trace draws runs of the same
 window, each equally often, in random order: a block bootstrap [1]_ that is stationary within a
-window only. So a life keeps its sizes, thread, key, alignment and reallocs together, neighbours stay
-neighbours (which is what the free lists of an arena see), and phases stay where they are.
+window only. So a life keeps its sizes, thread, key, alignment and reallocs together, neighbours
+stay neighbours (which is what the free lists of an arena see), and phases stay where they are.
 
 .. [1] H. R. Künsch, "The Jackknife and the Bootstrap for General Stationary Observations", The
    Annals of Statistics 17 (1989) 1217-1241.
@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyallocx._columns import COLUMN_DTYPES
 from pyallocx._portable import I64, Stream
-from pyallocx.trace import COLUMN_DTYPES, OP_ALLOC, OP_DESTROY, Trace
+from pyallocx.trace import OP_ALLOC, OP_DESTROY, Trace
 
 __all__ = ["synthesize_like"]
 
@@ -46,7 +47,7 @@ class _Lives(NamedTuple):
 
     event: I64  # numbers of events, object after object, each in order
     first: I64  # where in `event` each object begins
-    count: I64  # events of each object
+    events: I64  # how many each object has
 
     @property
     def birth(self) -> I64:
@@ -195,16 +196,14 @@ def _births(trace: Trace, lives: _Lives, events: int, seed: int) -> tuple[I64, I
     return chosen, np.minimum(birth, events - 1)
 
 
-def _fitted(
-    lives: _Lives, chosen: I64, birth: I64, wanted: int, seed: int
-) -> tuple[I64, I64, I64]:
+def _fitted(lives: _Lives, chosen: I64, birth: I64, wanted: int, seed: int) -> tuple[I64, I64, I64]:
     """Leave out lives, or draw some twice, until they have `wanted` events together."""
-    count = lives.count[chosen]
+    count = lives.events[chosen]
     excess = int(count.sum()) - wanted
     if not len(chosen):
         # So few events that no run was drawn: the first life, as often as it takes.
         chosen = birth = np.zeros(max(wanted, 0), dtype=np.int64)
-        count = lives.count[chosen]
+        count = lives.events[chosen]
         if not len(chosen):
             return chosen, birth, count
         excess = int(count.sum()) - wanted

@@ -109,7 +109,10 @@ def plot_lifetimes(
     title: str | None = None,
 ) -> Axes:
     """Draw `lives`; see `Lifetimes.plot`, which calls this."""
-    curves = [("objects", lives.survival(unit, "objects")), ("bytes", lives.survival(unit, "bytes"))]
+    curves = [
+        ("objects", lives.survival(unit, "objects")),
+        ("bytes", lives.survival(unit, "bytes")),
+    ]
     curves = [(name, (at, left)) for name, (at, left) in curves if len(at)]
     if not curves:
         raise ValueError("nothing died in the trace, so there is no distribution of lifetimes")
@@ -194,6 +197,8 @@ def _upper(group: int) -> str:
 
 def _plot_rate(line: Timeline, ax: Axes) -> None:
     """Draw how fast the program allocated."""
+    from matplotlib.ticker import MaxNLocator
+
     xs, label = _along(line)
     if "allocs_per_second" in line:
         rate, what = line["allocs_per_second"], "allocs / s"
@@ -206,7 +211,7 @@ def _plot_rate(line: Timeline, ax: Axes) -> None:
     ax.set_xlabel(label, fontsize=10)
     _plain(ax)
     ax.yaxis.set_major_formatter(lambda v, _: _short(v))
-    ax.yaxis.get_major_locator().set_params(nbins=3)
+    ax.yaxis.set_major_locator(MaxNLocator(3))
 
 
 def plot_whole(

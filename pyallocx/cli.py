@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import errno
 import importlib
-import json
 import os
 import shutil
 import sys
@@ -22,7 +21,9 @@ from typing import Any
 from pyallocx import cli_record
 from pyallocx._cli_base import (
     NO_DASH,
+    SHIPPED,
     Once,
+    OpenTrace,
     Parser,
     UsageError,
     add_switch,
@@ -30,16 +31,19 @@ from pyallocx._cli_base import (
     check_targets,
 )
 from pyallocx._core import TraceError
-from pyallocx._flagwords import PROFILE_FORMATS, naming_format
+from pyallocx._tracewords import dropped_note, metadata_text
 from pyallocx.answer import explain, format_value
 from pyallocx.cli_convert import add_verb as add_convert
 from pyallocx.cli_formats import add_verb as add_formats
+from pyallocx.cli_info import add_verb as add_info
+from pyallocx.cli_minimize import add_verb as add_minimize
+from pyallocx.cli_minimize import split_command
 from pyallocx.cli_sizes import add_verbs
-from pyallocx.profile import Profile, load_profile
+from pyallocx.profile import Profile
 from pyallocx.render import render_text
 from pyallocx.sweep import Parameter, SweepSystem, refuse_impossible, resolve_system, sweep
 from pyallocx.table import SweepResult
-from pyallocx.units import column_unit, counted, format_bytes, format_count, printable
+from pyallocx.units import counted, printable
 
 __all__ = ["SYSTEMS", "main"]
 
@@ -48,11 +52,6 @@ SYSTEMS: Mapping[str, object] = {
     "code": "pyallocx.code:CodeHeap",
 }
 """What can be swept: the name of a system, and where its class is (imported when asked for)."""
-
-_SHIPPED = "shipped:"
-_LIST_SHOWN = 12
-
-OpenTrace = Callable[[str | None, str, bool | None], tuple[str, Any]]
 
 
 def main(
@@ -138,7 +137,13 @@ def _os_error_text(exc: OSError) -> str:
 
 
 def _run(argv: list[str], registry: Mapping[str, object], open_trace: OpenTrace) -> int:
+    command: list[str] | None = None
+    if argv[:1] == ["minimize"]:
+        # What follows -- is not ours to read, not even its flags.
+        argv, command = split_command(argv)
     options = _build_parser(argv, registry).parse_args(argv)
+    if command is not None:
+        options.command = command
     run: Callable[[argparse.Namespace, OpenTrace], int] = options.run
     return run(options, open_trace)
 
@@ -166,73 +171,13 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
         if name == asked:
             _add_sweep_flags(one, _import_system(where))
 
-    info = verbs.add_parser(
-        "info",
-        help="describe a trace or a profile",
-        description="Describe a trace, or a profile: a histogram of request sizes.",
-    )
-    _add_trace(info)
-    info.add_argument(
-        "--format",
-        action=Once,
-        metavar="NAME",
-        choices=PROFILE_FORMATS,
-        help="what profile the file is, instead of what its content says: "
-        + ", ".join(PROFILE_FORMATS),
-    )
-    add_switch(info, "--json", "print JSON only")
-    info.set_defaults(run=_info)
-
+    add_info(verbs, _add_trace)
     cli_record.add_verbs(verbs)
+    add_minimize(verbs, _add_trace)
     add_convert(verbs, _add_trace)
     add_formats(verbs)
     add_verbs(verbs)
     return parser
-
-
-def _left_out(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say what of a program's code a trace does not hold."""
-    lines = []
-    counts = metadata.get("counts")
-    deaths = counts.get("deaths_at_exit") if isinstance(counts, Mapping) else None
-    if isinstance(deaths, int) and deaths:
-        lines.append(
-            (
-                "left out",
-                f"{counted(deaths, 'death')} of code by the end of the program: the trace ends "
-                "before it, with that code alive",
-            )
-        )
-    isolates, creations = metadata.get("isolates"), metadata.get("creations_not_read")
-    if isinstance(isolates, int) and isinstance(creations, int) and isolates > 1:
-        lines.append(
-            (
-                "not read",
-                f"{counted(isolates - 1, 'more isolate')} (threads), with "
-                f"{counted(creations, 'creation')} of code: record-jit --isolate N reads another",
-            )
-        )
-    return lines
-
-
-def _obtained(obtained: Any) -> list[tuple[str, str]]:
-    """Say of each kind of event how many were seen, and how many inferred by which rule."""
-    if not isinstance(obtained, Mapping):
-        return []
-    lines = []
-    for what, how in obtained.items():
-        if not isinstance(how, Mapping):
-            continue
-        inferred = how.get("inferred")
-        rules = inferred.items() if isinstance(inferred, Mapping) else ()
-        parts = [f"{_count(how.get('seen', 0))} seen"]
-        parts += [f"{_count(count)} inferred by {printable(str(rule))}" for rule, count in rules]
-        lines.append((printable(str(what)), ", ".join(parts)))
-    return lines
-
-
-def _count(value: Any) -> str:
-    return format_count(value) if isinstance(value, int) else printable(str(value))
 
 
 def _version() -> str:
@@ -258,7 +203,7 @@ def _add_trace(
         "trace",
         nargs=None if needed else "?",
         metavar="TRACE",
-        help=f"a trace file, or {_SHIPPED}NAME" + ("" if needed else f"; by default {default}"),
+        help=f"a trace file, or {SHIPPED}NAME" + ("" if needed else f"; by default {default}"),
     )
     parser.add_argument(
         "--on-error",
@@ -462,32 +407,10 @@ def _describe(name: str, trace: Any) -> str:
     parts = [printable(name)]
     for key in ("command", "program"):
         if metadata.get(key):
-            parts.append(f"{key} {_metadata_text(metadata[key])}")
+            parts.append(f"{key} {metadata_text(metadata[key])}")
             break
     parts.append(counted(len(trace), "event"))
-    return ", ".join(parts) + _dropped_note(trace)
-
-
-def _dropped(trace: Any) -> dict[str, int] | str:
-    """Return how many events of each kind were dropped when the trace was made.
-
-    What a file says of itself may be anything; where that is no count it is text.
-    """
-    dropped = trace.metadata.get("dropped") or {}
-    counts = dropped if isinstance(dropped, Mapping) else {"events": dropped}
-    for count in counts.values():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            return _metadata_text(dropped)
-    return {printable(str(kind)): count for kind, count in counts.items() if count}
-
-
-def _dropped_note(trace: Any) -> str:
-    dropped = _dropped(trace)
-    if isinstance(dropped, str):
-        return f" (events dropped: {textwrap.shorten(dropped, 60)})"
-    total = sum(dropped.values())
-    events = "1 event" if total == 1 else f"{format_count(total)} events"
-    return f" ({events} of the file dropped)" if total else ""
+    return ", ".join(parts) + dropped_note(trace)
 
 
 def _report_failures(result: SweepResult) -> int:
@@ -499,11 +422,11 @@ def _report_failures(result: SweepResult) -> int:
 
 
 def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple[str, Any]:
-    if spec is None or spec.startswith(_SHIPPED):
+    if spec is None or spec.startswith(SHIPPED):
         from pyallocx.data import load_shipped, shipped
 
         names = shipped()
-        name = names[0] if spec is None else spec.removeprefix(_SHIPPED)
+        name = names[0] if spec is None else spec.removeprefix(SHIPPED)
         if name not in names:
             raise UsageError(f"no shipped trace {name!r}; there are {', '.join(names)}")
         return name, load_shipped(name)
@@ -517,107 +440,6 @@ def _open_trace(spec: str | None, on_error: str, progress: bool | None) -> tuple
     if isinstance(found, Profile) and on_error == "skip":
         raise UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
     return os.path.basename(spec), found
-
-
-def _open_profile(spec: str | None, format: str, on_error: str) -> tuple[str, Profile]:
-    if spec is None or spec.startswith(_SHIPPED):
-        raise UsageError(f"--format {format}: what is shipped are traces; give a file")
-    if on_error == "skip":
-        raise UsageError(f"--on-error skip: {spec} is a profile, which is read strictly")
-    return os.path.basename(spec), load_profile(spec, format=format)
-
-
-# The groups of `pyallocx info`; a key of the summary that none of them names comes last.
-_INFO_GROUPS = {
-    "events": ("events", "allocs", "frees", "reallocs", "destroys", "cross_thread_frees"),
-    "who": ("objects", "threads", "arenas", "keys"),
-    "sizes": ("distinct_sizes", "largest_size_bytes", "allocated_bytes"),
-    "live": (
-        "peak_live_bytes",
-        "peak_live_objects",
-        "peak_event",
-        "most_live_objects",
-        "live_bytes_end",
-        "live_objects_end",
-    ),
-    "time": ("duration_ns", "first_time_ns", "last_time_ns"),
-}
-
-
-def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
-    if options.format is None:
-        with naming_format():
-            name, trace = open_trace(options.trace, options.on_error, None)
-    else:
-        name, trace = _open_profile(options.trace, options.format, options.on_error)
-    if isinstance(trace, Profile):
-        from pyallocx._profileinfo import profile_lines
-
-        for line in profile_lines(name, trace, as_json=options.json):
-            print(line)
-        return 0
-    try:
-        summary: dict[str, Any] = trace.summary()
-    except OverflowError as exc:
-        return _complain(f"{printable(name)}: {exc}", 1)
-    metadata = dict(trace.metadata)
-    if options.json:
-        print(json.dumps({"trace": name, "summary": summary, "metadata": metadata}, indent=2))
-        return 0
-    print(f"trace: {printable(name)}")
-    grouped = {key for keys in _INFO_GROUPS.values() for key in keys}
-    groups = dict(_INFO_GROUPS) | {"more": tuple(k for k in summary if k not in grouped)}
-    for title, keys in groups.items():
-        present = [key for key in keys if key in summary]
-        if present:
-            print(f"\n{title}")
-            _print_pairs((key, _info_text(key, summary[key])) for key in present)
-    obtained = _obtained(metadata.get("obtained"))
-    if obtained:
-        obtained += _left_out(metadata)
-        print("\nobtained")
-        _print_pairs(obtained)
-        del metadata["obtained"]
-    print("\nrecorded")
-    dropped = _dropped(trace)
-    if not isinstance(dropped, str):
-        dropped = ", ".join(f"{format_count(n)} {kind}" for kind, n in dropped.items())
-    shown = {k: v for k, v in metadata.items() if k != "dropped"}
-    _print_pairs(
-        [("dropped events", dropped or "0")]
-        + [(printable(key), _metadata_text(value)) for key, value in shown.items()]
-    )
-    return 0
-
-
-def _metadata_text(value: Any) -> str:
-    """Write anything JSON can hold on one line; a long list by its beginning and length."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{printable(str(k))} {_metadata_text(v)}" for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        words = " ".join(map(_metadata_text, value[:_LIST_SHOWN]))
-        more = len(value) - _LIST_SHOWN
-        return f"{words} ... ({more:,} more)" if more > 0 else words
-    return printable(str(value))
-
-
-def _print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    for key, text in pairs:
-        print(f"  {key:<20} {text}")
-
-
-def _info_text(key: str, value: Any) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    exact = format_count(value)
-    if column_unit(key) == "bytes":
-        human = format_bytes(value)
-        return human if value < 1024 else f"{exact} bytes ({human})"
-    if column_unit(key) == "ns":
-        return f"{exact} ns ({value / 1e9:.3g} s)"
-    return exact
 
 
 if __name__ == "__main__":

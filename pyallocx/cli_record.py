@@ -17,6 +17,7 @@ from pyallocx._cli_base import (
     add_switch,
     check_targets,
 )
+from pyallocx._tracewords import dropped_note, left_out_lines, obtained_lines
 from pyallocx.units import counted, format_bytes, parse_bytes, printable
 
 if TYPE_CHECKING:
@@ -319,7 +320,6 @@ def notes_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _record_jit(options: argparse.Namespace, open_trace: object) -> int:
-    from pyallocx.cli import _dropped_note, _left_out, _obtained
     from pyallocx.codetraces.record import RecordingError, UnknownProgram, record_jit
 
     command = _command(options)
@@ -343,11 +343,11 @@ def _record_jit(options: argparse.Namespace, open_trace: object) -> int:
         peak = format_bytes(summary["peak_live_bytes"] or 0)
         lines = [
             f"recorded: {printable(shlex.join(command))}, {counted(len(trace), 'event')}"
-            + _dropped_note(trace),
+            + dropped_note(trace),
             f"code: {counted(summary['allocs'] or 0, 'alloc')} of "
             f"{format_bytes(summary['allocated_bytes'] or 0)} in all, at most {peak} at a time",
-            *(f"{what}: {text}" for what, text in _obtained(trace.metadata["obtained"])),
-            *(f"{what}: {text}" for what, text in _left_out(trace.metadata)),
+            *(f"{what}: {text}" for what, text in obtained_lines(trace.metadata["obtained"])),
+            *(f"{what}: {text}" for what, text in left_out_lines(trace.metadata)),
             *([] if problem else [f"trace: {options.output or 'not kept; -o FILE writes it'}"]),
         ]
         print("\n".join(lines), file=sys.stderr)

@@ -134,7 +134,9 @@ def _lifetimes_ks(real: Lifetimes, synthetic: Lifetimes) -> dict[str, float]:
     for k, cut in enumerate(cuts.tolist()):
         low = int(cuts[k - 1]) if k else -1
         last = k == len(cuts) - 1
-        curves = [_survival_in(lives, low, math.inf if last else cut) for lives in (real, synthetic)]
+        curves = [
+            _survival_in(lives, low, math.inf if last else cut) for lives in (real, synthetic)
+        ]
         found[str(cut)] = _largest_difference(*curves)
     return found
 
@@ -176,7 +178,8 @@ def _arena(real: Trace, synthetic: Trace) -> dict[str, float | None]:
         result = sweep(Arena, trace, retain_bytes=list(_RETAIN), progress=False)
         calls.append(result["list_calls"] / len(trace))
     return {
-        str(retain): _ratio(float(a), float(b)) for retain, a, b in zip(_RETAIN, *calls, strict=True)
+        str(retain): _ratio(float(a), float(b))
+        for retain, a, b in zip(_RETAIN, *calls, strict=True)
     }
 
 

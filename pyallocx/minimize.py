@@ -325,7 +325,7 @@ def _kept(columns: Mapping[str, npt.NDArray[Any] | None], keep: Mask) -> Columns
 
 
 def _dense(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Number labels in the order in which they first occur."""
+    """Return labels numbered in the order in which they first occur."""
     used, first, where = np.unique(labels, return_index=True, return_inverse=True)
     new = np.empty(len(used), dtype=labels.dtype)
     new[np.argsort(first, kind="stable")] = np.arange(len(used), dtype=labels.dtype)

@@ -411,14 +411,14 @@ def synthesize(
 
     Notes
     -----
-    Fitted to `like` is no formula. Its run is cut into up to 1024 windows of equally many events, and the
-    objects born in a window into runs of 32 births after one another, each with all its events. The
-    new trace draws runs from the same windows in random order (a block bootstrap, stationary within
-    a window). Of another length, it draws each run more or less often; what happens soon after
-    the birth of an object keeps its distance in events, and what happens later its place in the
-    run, so that the heap of a trace of twice the events has about twice the long-lived objects. An
-    arena ends where it ended, a longer trace has more ends, and objects that died with an arena
-    whose end comes before their birth now live on.
+    Fitted to `like` is no formula. Its run is cut into up to 1024 windows of equally many events,
+    and the objects born in a window into runs of 32 births after one another, each with all its
+    events. The new trace draws runs from the same windows in random order (a block bootstrap,
+    stationary within a window). Of another length, it draws each run more or less often; what
+    happens soon after the birth of an object keeps its distance in events, and what happens later
+    its place in the run, so that the heap of a trace of twice the events has about twice the
+    long-lived objects. An arena ends where it ended, a longer trace has more ends, and an object
+    that died with an arena whose end now comes before its birth lives on.
 
     Examples
     --------

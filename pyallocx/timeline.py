@@ -178,7 +178,7 @@ def timeline(
     if ends is not None and begins is not None:
         seconds = (ends - begins).astype(np.float64) / 1e9
         for name in ("allocs", "frees", "allocated_bytes"):
-            rate = np.full(rows, np.nan)
+            rate: F64 = np.full(rows, np.nan)
             np.divide(columns[name], seconds, out=rate, where=seconds > 0)
             columns[f"{name}_per_second"] = rate
     peaks = found[:, _ROW.index("most_live_bytes")]
@@ -208,9 +208,7 @@ def _walk(
     """Return the rows of the core, an array of shape (rows, 12)."""
     walker = TraceTimeline(edges, *trace._walk_columns())
     events = len(trace)
-    bar = progress_bar(
-        events, "timeline", " events", wanted=progress, long=events >= _LONG_EVENTS
-    )
+    bar = progress_bar(events, "timeline", " events", wanted=progress, long=events >= _LONG_EVENTS)
     try:
         done = 0
         while done < events:
@@ -297,7 +295,8 @@ class Lifetimes(ColumnTable):
         some = died > 0
         died, risk = died[some], risk[some]
         # Sums of weights round: what is left after all have died is nothing.
-        survival: F64 = np.cumprod(np.maximum(1.0 - died / risk, 0.0))
+        left = np.maximum(1.0 - died / risk, 0.0)
+        survival: F64 = np.cumprod(left, dtype=np.float64)
         if len(survival) and int(first[np.flatnonzero(some)[-1]]) >= self._first_of_tail(order):
             survival[-1] = 0.0
         return times[first[some]], survival

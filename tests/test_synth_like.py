@@ -191,3 +191,18 @@ def test_a_trace_is_close_to_itself():
         assert found["lifetimes_ks_most"] == found["sizes_tv"] == found["ops_tv"] == 0
         assert found["peak_ratio"] == 1
         assert found["live_bytes_difference"] == 0
+
+
+def test_lifetimes_by_size():
+    """Small objects die at once in both, large ones only in one."""
+    op, object_, size = [], [], []
+    for k in range(100):
+        op += [px.OP_ALLOC, px.OP_FREE]
+        object_ += [k, k]
+        size += [8 if k < 50 else 64, 0]
+    real = px.Trace(op, object_, size)
+    kept = [i for i in range(200) if i < 100 or op[i] == px.OP_ALLOC]
+    other = px.Trace(*([column[i] for i in kept] for column in (op, object_, size)))
+    found = px.closeness(real, other)["lifetimes_ks"]
+    assert found == {"8": 0.0, "64": 1.0}
+    assert px.closeness(real, other)["end_ratio"] is None

@@ -1,5 +1,6 @@
 """Timelines, lifetimes and sizes, against sums made the slow way."""
 
+import itertools
 import json
 import math
 import pickle
@@ -34,7 +35,7 @@ def states(made):
 def slow_rows(made, edges):
     found = states(made)
     rows = []
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in itertools.pairwise(edges):
         part = made[begin:end]
         row = {n: sum(e["op"] == op for e in part) for n, op in COUNTS.items()}
         row["allocated_bytes"] = sum(e["size_bytes"] for e in part if e["op"] in ASKING)
@@ -306,9 +307,7 @@ def test_shipped_traces(name):
 def test_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     trace = px.load_shipped("sqlite3").head(20_000)
-    timed = px.Trace(
-        trace.op, trace.object, trace.size_bytes, time_ns=np.arange(len(trace)) * 1000
-    )
+    timed = px.Trace(trace.op, trace.object, trace.size_bytes, time_ns=np.arange(len(trace)) * 1000)
     for draw, name in (
         (trace.timeline().plot, "a.png"),
         (timed.timeline(100, by="time").plot, "b.svg"),

@@ -139,7 +139,10 @@ static int walk_event(ax_timeline *t, ax_timeline_row *row, ax_detail *detail)
         }
         return AX_OK;
     }
-    if (object >= t->objects || op > AX_OP_DESTROY) {
+    if (op > AX_OP_DESTROY) {
+        return refuse(t, AX_ERR_EVENT_OP, "unknown operation", op, detail);
+    }
+    if (object >= t->objects) {
         return refuse(t, AX_ERR_EVENT_OBJECT, "an object that was never allocated", object, detail);
     }
     const uint64_t old = t->object_size[object];

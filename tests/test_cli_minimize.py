@@ -1,0 +1,166 @@
+"""The verb `minimize`: a command judges traces."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import pyallocx as px
+from pyallocx.cli import main
+from pyallocx.cli_minimize import split_command
+
+# Needs two objects of 100 or more at once; without NumPy, so that it starts quickly.
+JUDGE = """
+import struct, sys, zipfile
+def column(name, letter):
+    data = file.read(name + ".npy")
+    data = data[10 + struct.unpack("<H", data[8:10])[0]:]
+    return struct.unpack(f"<{len(data) // struct.calcsize(letter)}{letter}", data)
+with zipfile.ZipFile(sys.argv[1]) as file:
+    events = zip(column("op", "B"), column("object", "I"), column("size_bytes", "Q"))
+large = set()
+for op, number, size in events:
+    if op == 1:
+        large.discard(number)
+    elif size >= 100:
+        large.add(number)
+    if len(large) == 2:
+        sys.exit(0)
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "whole.npz"
+    px.synthesize(60, seed=1, sizes=px.synth.Uniform(1, 200)).save(path)
+    return str(path)
+
+
+JUDGES = [sys.executable, "-I", "-S", "-c", JUDGE, "{}"]
+
+
+def run(capsys, *argv):
+    code = main(["minimize", *argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_down_to_two_events(capsys, tmp_path, trace):
+    small = tmp_path / "small.npz"
+    code, out, err = run(capsys, trace, "-o", str(small), "--", *JUDGES)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("whole.npz: 60 events became 2, ")
+    assert lines[1:3] == ["  alloc   object 0 size_bytes 100", "  alloc   object 1 size_bytes 100"]
+    assert lines[3] == f"trace: {small}"
+    assert px.load(small).size_bytes.tolist() == [100, 100]
+
+
+def test_a_shell_does(capsys, tmp_path, trace):
+    small = tmp_path / "small.npz"
+    command = ["sh", "-c", 'test "$(wc -c < {})" -gt 1500; exit $((1 - $?))']
+    for flags, expected in (([], 1), (["--nonzero"], 0)):
+        code, out, err = run(capsys, trace, "-o", str(small), "--json", *flags, "--", *command)
+        assert code == expected
+        if expected:
+            assert out == ""
+            assert "nothing to minimize" in err
+            assert "exit code 1" in err
+            assert not small.exists()
+        else:
+            answer = json.loads(out)
+            assert answer["minimized"]["minimal"]
+            assert answer["events"] == len(px.load(small))
+    # A signal is a failure of the program, which is what --nonzero looks for.
+    killed = ["sh", "-c", "kill -SEGV $$ # {}"]
+    assert run(capsys, trace, "-o", str(small), "--nonzero", "--", *killed)[0] == 0
+    assert len(px.load(small)) == 0
+    code, _, err = run(capsys, trace, "-o", str(small), "--", *killed)
+    assert code == 1
+    assert "signal 11" in err
+
+
+def test_limits(capsys, tmp_path, trace):
+    small = tmp_path / "small.npz"
+    argv = [trace, "-o", str(small)]
+    code, out, _ = run(capsys, *argv, "--max-calls", "1", "--", "true", "{}")
+    assert code == 0
+    assert "not the smallest" in out
+    assert len(px.load(small)) == 60
+    slow = ["sh", "-c", "sleep 60 # {}"]
+    started = time.monotonic()
+    code, _, err = run(capsys, *argv, "--timeout", "0.05", "--", *slow)
+    assert code == 1
+    assert "after 0.05 s" in err
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["-o", "x.npz"], "no command"),
+        (["-o", "x.npz", "--"], "no command"),
+        (["-o", "x.npz", "--", "true"], "has no {}"),
+        (["--", "true", "{}"], "-o FILE is needed"),
+        (["-o", "x.npz", "--timeout", "0", "--", "true", "{}"], "--timeout: '0'"),
+        (["-o", "x.npz", "--timeout", "nan", "--", "true", "{}"], "--timeout: 'nan'"),
+        (["-o", "x.npz", "--max-calls", "0", "--", "true", "{}"], "--max-calls: '0'"),
+        (["-o", "x.npz", "--fast", "--", "true", "{}"], "unrecognized"),
+        (["-o", "-", "--", "true", "{}"], "- is no file"),
+        (["-o", "x.npz", "--", "no-such-command-here", "{}"], "No such file"),
+        (["-o", "x.npz", "--", "sh", "-c", "exit 127 # {}"], "ended with 127"),
+        (["-o", "x.npz", "--json", "-o", "y.npz", "--", "true", "{}"], "given twice"),
+    ],
+)
+def test_wrong_use(capsys, tmp_path, monkeypatch, argv, words, trace):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, trace, *argv)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert not (tmp_path / "x.npz").exists()
+
+
+def test_the_trace_is_not_overwritten(capsys, trace):
+    code, _, err = run(capsys, trace, "-o", trace, "--", "true", "{}")
+    assert code == 2
+    assert "is the trace itself" in err
+
+
+def test_what_follows_the_dashes_is_the_command():
+    assert split_command(["a", "--json", "--", "-o", "--", "x"]) == (
+        ["a", "--json"], ["-o", "--", "x"],
+    )  # fmt: skip
+    assert split_command(["a"]) == (["a"], [])
+
+
+def test_ctrl_c_writes_the_best_so_far(tmp_path, trace):
+    small, seen = tmp_path / "small.npz", tmp_path / "seen"
+    # The whole trace does, the second asked about does not, and the third takes long.
+    script = (
+        f"echo x >> {seen}; n=$(wc -l < {seen}); [ $n -gt 2 ] && sleep 60; "
+        "exit $((n == 1 ? 5 : 0)) # {}"
+    )
+    command = [
+        *(sys.executable, "-m", "pyallocx", "minimize", trace, "-o", str(small), "--nonzero", "--"),
+        *("sh", "-c", script),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and process.poll() is None:
+            if seen.exists() and seen.read_text().count("x") >= 3:
+                break
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "stopped before" in err
+    assert "Traceback" not in err
+    made = px.load(small).metadata["minimized"]
+    assert (made["from_events"], made["minimal"]) == (60, False)
