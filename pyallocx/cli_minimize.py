@@ -43,8 +43,8 @@ def add_verb(verbs: Any, add_trace: Callable[[argparse.ArgumentParser], None]) -
         usage="pyallocx minimize [-h] -o FILE [--to FORMAT] [--nonzero] [--timeout SECONDS] "
         "[--max-calls N] [--json] [--on-error {raise,skip}] [TRACE] -- COMMAND [ARGUMENT ...]",
         description="Cut a trace down to the smallest on which a command still ends with 0. In its "
-        "arguments {} becomes the name of a file with the trace to judge. The command runs once for "
-        "each trace, with no input and its output thrown away.",
+        "arguments {} becomes the name of a file with the trace to judge. The command runs once "
+        "for each trace, with no input and its output thrown away.",
         epilog="A command that ends with 126 or 127 (it cannot be run) ends the search with exit "
         "code 2; one that a signal ends is as one that ends with another code than 0. After Ctrl-C "
         "the smallest trace by then is written, too; the exit code is 130.",
