@@ -101,6 +101,8 @@ def synthesize_like(trace: Trace, events: int, seed: int) -> Trace:
         "windows": windows_of(trace),
         "run_objects": RUN_OBJECTS,
     }
+    if "key_names" in trace.metadata:
+        metadata["key_names"] = trace.metadata["key_names"]
     return Trace._adopt(columns, metadata, None)
 
 
