@@ -16,9 +16,10 @@ from pyallocx.units import column_unit, format_cell
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ColumnTable", "signed"]
+__all__ = ["ColumnTable", "dense", "signed"]
 
 _ROWS_SHOWN = 8
+_MOST_COUNTED = 1 << 20
 
 Column = npt.NDArray[Any]
 
@@ -28,6 +29,20 @@ def signed(column: Column) -> Column:
     if column.dtype != np.uint64 or (len(column) and int(column.max()) >= 1 << 63):
         return column
     return column.astype(np.int64)
+
+
+def dense(labels: Column) -> tuple[Column, npt.NDArray[np.int64]]:
+    """Return the labels that occur in order, and for each element which of them it is.
+
+    As ``numpy.unique`` with its inverse, which sorts; labels are mostly small.
+    """
+    if not len(labels) or int(labels.max()) >= _MOST_COUNTED:
+        used, index = np.unique(labels, return_inverse=True)
+        return used, index.astype(np.int64, copy=False)
+    used = np.flatnonzero(np.bincount(labels.astype(np.int64)))
+    places = np.zeros(int(used[-1]) + 1, dtype=np.int64)
+    places[used] = np.arange(len(used))
+    return used, places[labels]
 
 
 class ColumnTable:

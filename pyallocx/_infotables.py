@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyallocx._columntable import dense
 from pyallocx._traceprofile import _histogram
 from pyallocx.trace import CALLS, OP_ALLOC, OP_FREE, OP_REALLOC, Trace
 
@@ -30,7 +31,7 @@ def thread_rows(trace: Trace) -> Rows:
 
     ``foreign_frees`` are frees of what another thread allocated or reallocated last.
     """
-    used, thread = np.unique(trace.thread, return_inverse=True)
+    used, thread = dense(trace.thread)
     asking = (trace.op == OP_ALLOC) | (trace.op == OP_REALLOC)
     counts = {
         name: np.bincount(thread[trace.op == op], minlength=len(used)).tolist()
@@ -60,7 +61,7 @@ def key_rows(trace: Trace, most: int | None = None) -> Rows:
     if trace.key is None:
         return []
     asking = (trace.op == OP_ALLOC) | (trace.op == OP_REALLOC)
-    used, key = np.unique(trace.key[asking], return_inverse=True)
+    used, key = dense(trace.key[asking])
     if not len(used):
         return []
     asked = _sums(key, trace.size_bytes[asking], len(used))

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyallocx._columns import COLUMN_DTYPES
+from pyallocx._columntable import dense
 from pyallocx._portable import I64, Stream
 from pyallocx.trace import OP_ALLOC, OP_DESTROY, Trace
 
@@ -81,7 +82,7 @@ def synthesize_like(trace: Trace, events: int, seed: int) -> Trace:
     for name in ("thread", "arena"):
         labels = columns[name]
         if labels is not None and len(labels):
-            columns[name] = np.unique(labels, return_inverse=True)[1].astype(np.uint32)
+            columns[name] = dense(labels)[1].astype(np.uint32)
     if trace.time_ns is not None:
         # The same progress at the same share of the duration: rates per second stay.
         scale = events / len(trace)
@@ -101,6 +102,8 @@ def synthesize_like(trace: Trace, events: int, seed: int) -> Trace:
         "windows": windows_of(trace),
         "run_objects": RUN_OBJECTS,
     }
+    if "key_names" in trace.metadata:
+        metadata["key_names"] = trace.metadata["key_names"]
     return Trace._adopt(columns, metadata, None)
 
 

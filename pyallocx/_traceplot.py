@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyallocx.plot import _COLOURS, _new_axes, _save, _set_scale, _tick_text
+from pyallocx.plot import _COLOURS, _new_axes, _save, _set_headline, _set_scale, _tick_text
 from pyallocx.units import format_bytes, format_count, printable
 
 if TYPE_CHECKING:
@@ -249,10 +249,10 @@ def plot_whole(
     if len(lives) and not lives["censored"].all():
         plot_lifetimes(lives, ax=figure.add_subplot(grid[2, 1]))
     shown = printable(name) or "trace"
-    figure.suptitle(
+    _set_headline(
+        figure,
         f"{shown}: {format_count(len(trace))} events, {format_count(trace.n_objects)} objects",
-        fontsize=12, fontweight="bold", x=0.01, ha="left", parse_math=False,
-    )  # fmt: skip
+    )
     if path is not None:
         _save(above, path)
     return figure

@@ -117,7 +117,10 @@ def _info(options: argparse.Namespace, open_trace: OpenTrace) -> int:
         from pyallocx._profileinfo import profile_lines
 
         if options.plot is not None:
-            trace.plot(path=options.plot)
+            try:
+                trace.plot(path=options.plot)
+            except ValueError as exc:
+                raise TraceError(f"{printable(name)}: --plot: {exc}") from None
         for line in profile_lines(name, trace, as_json=options.json):
             print(line)
         return 0

@@ -21,12 +21,15 @@ from pyallocx.minimize import MinimizeInterrupted, minimize
 from pyallocx.profile import Profile
 from pyallocx.trace import OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace
 from pyallocx.units import counted, printable
+from pyallocx.writers import format_of, write
 
 __all__ = ["add_verb"]
 
 _PLACE = "{}"
 _EVENTS_SHOWN = 20
 _NAMES = {OP_ALLOC: "alloc", OP_FREE: "free", OP_REALLOC: "realloc", OP_DESTROY: "destroy"}
+
+_SUFFIXES = {"npz": "npz", "aosp": "txt", "csv": "csv", "parquet": "parquet", "c": "h"}
 
 # As a shell has it: found but not to be executed, not found.
 _CANNOT_RUN = (126, 127)
@@ -37,17 +40,27 @@ def add_verb(verbs: Any, add_trace: Callable[[argparse.ArgumentParser], None]) -
     parser = verbs.add_parser(
         "minimize",
         help="cut a trace down to the smallest on which a command still succeeds",
-        usage="pyallocx minimize [-h] -o FILE [--nonzero] [--timeout SECONDS] [--max-calls N] "
-        "[--json] [--on-error {raise,skip}] [TRACE] -- COMMAND [ARGUMENT ...]",
+        usage="pyallocx minimize [-h] -o FILE [--to FORMAT] [--nonzero] [--timeout SECONDS] "
+        "[--max-calls N] [--json] [--on-error {raise,skip}] [TRACE] -- COMMAND [ARGUMENT ...]",
         description="Cut a trace down to the smallest on which a command still ends with 0. In its "
-        "arguments {} becomes the name of a file with the trace to judge (npz). The command runs "
-        "once for each trace, with no input and its output thrown away.",
+        "arguments {} becomes the name of a file with the trace to judge. The command runs once "
+        "for each trace, with no input and its output thrown away.",
         epilog="A command that ends with 126 or 127 (it cannot be run) ends the search with exit "
         "code 2; one that a signal ends is as one that ends with another code than 0. After Ctrl-C "
         "the smallest trace by then is written, too; the exit code is 130.",
     )
     add_trace(parser)
-    parser.add_argument("-o", "--output", action=Once, metavar="FILE", help="write it there (npz)")
+    parser.add_argument(
+        "-o", "--output", action=Once, metavar="FILE", help="write it there, as the suffix says"
+    )
+    parser.add_argument(
+        "--to",
+        action=Once,
+        metavar="FORMAT",
+        choices=tuple(_SUFFIXES),
+        default="npz",
+        help=f"what the command reads: {', '.join(_SUFFIXES)} (default npz)",
+    )
     add_switch(
         parser, "--nonzero", "look for a command that ends with another code than 0, or by a signal"
     )
@@ -84,13 +97,18 @@ def _minimize(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     inputs = [] if options.trace is None else [options.trace]
     printed = "what --json prints" if options.json else None
     check_targets({"--output": options.output}, inputs, printed=printed)
+    try:
+        format_of(options.output)
+    except ValueError as exc:
+        raise UsageError(f"--output: {exc}".replace("; format= is one of", ", of")) from None
     timeout, calls = _seconds(options.timeout), _number(options.max_calls)
     name, trace = open_trace(options.trace, options.on_error, None)
     if isinstance(trace, Profile):
         raise TraceError(f"{printable(name)}: this is a profile, which has no order of events")
     code = 0
     with tempfile.TemporaryDirectory(prefix="pyallocx-minimize-") as folder:
-        judge = _Judge(command, os.path.join(folder, "trace.npz"), timeout, options.nonzero)
+        path = os.path.join(folder, f"trace.{_SUFFIXES[options.to]}")
+        judge = _Judge(command, path, options.to, timeout, nonzero=options.nonzero)
         try:
             small = minimize(trace, judge, max_calls=calls)
         except ValueError as exc:
@@ -103,7 +121,7 @@ def _minimize(options: argparse.Namespace, open_trace: OpenTrace) -> int:
             ) from exc
         except MinimizeInterrupted as exc:
             small, code = exc.best, 130
-    small.save(options.output)
+    write(small, options.output, progress=False)
     _report(name, trace, small, options, interrupted=code != 0)
     return code
 
@@ -112,17 +130,24 @@ class _Judge:
     """Runs the command on a trace."""
 
     def __init__(
-        self, command: Sequence[str], path: str, timeout: float | None, nonzero: bool
+        self,
+        command: Sequence[str],
+        path: str,
+        format: str,
+        timeout: float | None,
+        *,
+        nonzero: bool,
     ) -> None:
         self.command = [argument.replace(_PLACE, path) for argument in command]
         self.path = path
+        self.format = format
         self.timeout = timeout
         self.nonzero = nonzero
         self.runs = 0
         self.ended = ""
 
     def __call__(self, trace: Trace) -> bool:
-        trace.save(self.path, compress=False)
+        self.write(trace)
         self.runs += 1
         try:
             # A group of its own: what it started can be ended with it, and Ctrl-C is ours.
@@ -151,6 +176,16 @@ class _Judge:
             )
         self.ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
         return (code != 0) if self.nonzero else code == 0
+
+    def write(self, trace: Trace) -> None:
+        if self.format == "npz":
+            # Quicker, and any NumPy reads it.
+            trace.save(self.path, compress=False)
+            return
+        try:
+            write(trace, self.path, self.format, progress=False)
+        except (ImportError, ValueError) as exc:
+            raise UsageError(f"--to {self.format}: {exc}") from exc
 
 
 def _seconds(text: str | None) -> float | None:

@@ -157,14 +157,14 @@ def timeline(
     begins = ends = None
     if by == "event" or times is None or not events:
         rows = min(wanted, events)
-        edges = np.array([events * i // max(rows, 1) for i in range(rows + 1)], dtype=np.uint64)
+        edges = _even(0, events, rows)
         if times is not None:
             ends = times[edges[1:].astype(np.int64) - 1]
             begins = np.concatenate((times[:1], ends[:-1]))
     else:
         first, last = int(times[0]), int(times[-1])
         rows = min(wanted, max(last - first, 1))
-        marks = np.array([first + (last - first) * i // rows for i in range(rows + 1)], np.uint64)
+        marks = _even(first, last, rows)
         inside = np.searchsorted(times, marks[1:], side="right")
         edges = np.concatenate(([0], inside)).astype(np.uint64)
         begins, ends = marks[:-1], marks[1:]
@@ -190,6 +190,14 @@ def timeline(
         "peak_event": _peak_event(trace, found, at) if events else None,
     }
     return Timeline(columns, about)
+
+
+def _even(first: int, last: int, parts: int) -> npt.NDArray[np.uint64]:
+    """Return the ends of equal parts of a range, each rounded down; exactly, as whole numbers."""
+    whole, rest = divmod(last - first, max(parts, 1))
+    steps = np.arange(parts + 1, dtype=np.uint64)
+    share = steps * np.uint64(rest) // np.uint64(max(parts, 1))
+    return np.uint64(first) + steps * np.uint64(whole) + share
 
 
 def _peak_event(trace: Trace, found: npt.NDArray[np.uint64], at: int) -> int:

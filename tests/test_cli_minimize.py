@@ -85,6 +85,16 @@ def test_a_shell_does(capsys, tmp_path, trace):
     assert "signal 11" in err
 
 
+def test_other_formats(capsys, tmp_path, trace):
+    small = tmp_path / "small.txt"
+    command = ["sh", "-c", 'test "$(grep -c malloc {})" -ge 3']
+    code, out, err = run(capsys, trace, "-o", str(small), "--to", "aosp", "--", *command)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].startswith("whole.npz: 60 events became 3, ")
+    assert small.read_text().count("malloc") == 3
+    assert px.load(small).n_objects == 3
+
+
 def test_limits(capsys, tmp_path, trace):
     small = tmp_path / "small.npz"
     argv = [trace, "-o", str(small)]
@@ -110,6 +120,8 @@ def test_limits(capsys, tmp_path, trace):
         (["-o", "x.npz", "--timeout", "0", "--", "true", "{}"], "--timeout: '0'"),
         (["-o", "x.npz", "--timeout", "nan", "--", "true", "{}"], "--timeout: 'nan'"),
         (["-o", "x.npz", "--max-calls", "0", "--", "true", "{}"], "--max-calls: '0'"),
+        (["-o", "x.npz", "--to", "rep", "--", "true", "{}"], "--to"),
+        (["-o", "x.odd", "--", "true", "{}"], "no suffix that says a format"),
         (["-o", "x.npz", "--fast", "--", "true", "{}"], "unrecognized"),
         (["-o", "-", "--", "true", "{}"], "- is no file"),
         (["-o", "x.npz", "--", "no-such-command-here", "{}"], "No such file"),

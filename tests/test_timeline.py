@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from trace_cases import columns_of, events, summarise, traces
 
 import pyallocx as px
+from pyallocx._columntable import dense
 from pyallocx._core import TraceTimeline
 
 COUNTS = {"allocs": px.OP_ALLOC, "frees": px.OP_FREE, "reallocs": px.OP_REALLOC}
@@ -204,6 +205,16 @@ def test_sizes(trace):
     for when, live in (("peak", "peak_live"), ("end", "live")):
         sums = (table[f"{when}_objects"] * table["size_bytes"].astype(object)).sum()
         assert sums == summary[f"{live}_bytes{'' if when == 'peak' else '_end'}"]
+
+
+@given(st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 5)), st.sampled_from([1, 2**20]))
+def test_dense_labels(labels, most):
+    column = np.array([label % most for label in labels], dtype=np.uint32)
+    used, index = dense(column)
+    assert used.tolist() == sorted(set(column.tolist()))
+    assert used[index].tolist() == column.tolist()
+    wide = np.array(labels, dtype=np.uint32)
+    assert dense(wide)[0][dense(wide)[1]].tolist() == labels
 
 
 def test_tables_do_not_change():
