@@ -268,11 +268,12 @@ def recognise_trace(head: bytes, name: str) -> str:
         raise TraceError(f"{name}: a raw log of a recorder, which px.load does not read")
     # Of two that can have written the same line, the first listed.
     found = recognise_text(head) + recognise_code(head)
-    if found:
-        return min(found, key=lambda one: one[0])[1]
-    like = resembled_text(head) or resembled(head)
-    if like is not None:
-        return like
+    best = min(found, key=lambda one: one[0])[1] if found else None
+    # Any name makes a line of a perf map, such as a call with a mistake in it.
+    if best is None or best == "perfmap":
+        best = resembled_text(head) or best or resembled(head)
+    if best is not None:
+        return best
     raise UnknownFormat(
         f"{name}: expected a trace: {kinds_of_traces()}, plain or inside gzip, zip, zstd, xz or "
         f"bzip2 (profiles are read by px.load_profile); this begins with {head[:32]!r}"

@@ -38,14 +38,15 @@ def _formats(options: argparse.Namespace, open_trace: object) -> int:
     }
     table = formats()
     width = max(len(one.name) for one in table)
-    written = max(len(one.written_by) for one in table)
     for kind, title in kinds.items():
-        heads = "  ".join(CARRIES)
-        print(f"\n{title}\n  {'':{width}}      {heads}")
-        for one in (one for one in table if one.kind == kind):
+        chosen = [one for one in table if one.kind == kind]
+        print(f"\n{title}\n  {'':{width}}      {'  '.join(CARRIES)}  written by")
+        for one in chosen:
             marks = "  ".join(f"{_MARKS[getattr(one, name)]:^{len(name)}}" for name in CARRIES)
             use = ("r" if one.read else "-") + ("w" if one.write else "-")
-            line = f"  {one.name:{width}}  {use}  {marks}  {one.written_by:{written}}  {one.note}"
-            print(line.rstrip())
+            print(f"  {one.name:{width}}  {use}  {marks}  {one.written_by}")
+        for one in chosen:
+            if one.note:
+                print(f"    {one.name}: {one.note}")
     print("\nRecognised by content; also inside gzip, zip, zstd, xz and bzip2.")
     return 0

@@ -560,8 +560,9 @@ def load(
         (base name), ``member`` where in a zip, ``counts`` (what was met beside events, such as
         ``frees_of_null``, ``failed_allocs``, ``times_raised``), ``dropped``, and where the format
         has them ``tids`` and ``pids``, the thread and process number in the file of each dense
-        thread, and ``key_names``. Kinds that did not occur are left out. After a code trace also ``key_names``, and ``obtained``: for ``allocs`` and
-        ``frees`` how many were ``seen`` in the file, and how many ``inferred`` by which rule.
+        thread, and ``key_names``. Kinds that did not occur are left out. After a code trace also
+        ``key_names``, and ``obtained``: for ``allocs`` and ``frees`` how many were ``seen`` in the
+        file, and how many ``inferred`` by which rule.
 
     Raises
     ------

@@ -308,6 +308,10 @@ int ax_ltrace_line(ax_reader *reader, const char *p, const char *end)
     }
     call.name = name_of(name, p);
     if (call.name >= AX_BY_USABLE_SIZE) {
+        const size_t rest = (size_t)(end - p);
+        if (!memchr(p, '=', rest) && !memchr(p, '<', rest)) {
+            return ax_read_syntax(reader, want_result);
+        }
         return ax_read_call(reader, &call);
     }
     p++;
