@@ -91,6 +91,23 @@ def test_ltrace(tmp_path: Path) -> None:
     assert trace.time_ns is None
 
 
+def test_ltrace_calls_within_calls(tmp_path: Path) -> None:
+    text = """\
+p->reallocarray(0, 3, 7, 0 <unfinished ...>
+libc.so.6->calloc(0, 21)                = 0x10
+<... reallocarray resumed> )            = 0x10
+p->calloc(1, 8 <unfinished ...>
+p->malloc(8 <unfinished ...>
+<... malloc resumed> )                  = 0x20
+<... calloc resumed> )                  = 0x20
+free(0x10)                              = <void>
+"""
+    trace = load(tmp_path, text)
+    assert shape(trace) == [(A, 0, 21), (A, 1, 8), (F, 0, 0)]
+    assert calls(trace) == ["reallocarray", "calloc", "free"]
+    assert trace.metadata["counts"] == {"lines": 8, "reallocs_of_null": 1, "nested_calls": 2}
+
+
 def test_ltrace_with_one_thread_has_no_numbers(tmp_path: Path) -> None:
     assert "tids" not in load(tmp_path, "malloc(1) = 0x10\n").metadata
 
