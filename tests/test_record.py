@@ -121,6 +121,14 @@ int main(int argc, char **argv)
 """
 
 
+@pytest.fixture(autouse=True)
+def sanitizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the tests run under sanitizers, those insist on being loaded first."""
+    if "asan" in os.environ.get("LD_PRELOAD", ""):
+        options = os.environ.get("ASAN_OPTIONS", "")
+        monkeypatch.setenv("ASAN_OPTIONS", f"{options}:verify_asan_link_order=0")
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     if cc is None:
@@ -293,9 +301,21 @@ def test_a_library_in_a_place_with_blanks_is_loaded(
     assert 1001 in sizes(px.record([program]))
 
 
-def test_another_preloaded_library_stays(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LD_PRELOAD", "libm.so.6")
-    assert 1001 in sizes(px.record([program]))
+@compiler
+def test_another_preloaded_library_stays(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "other.c"
+    source.write_text(
+        "#include <stdlib.h>\n"
+        "__attribute__((constructor)) static void begin(void) { free(malloc(424242)); }\n"
+    )
+    other = tmp_path / "other.so"
+    words = [str(cc), "-fno-builtin", "-shared", "-fPIC", str(source), "-o", str(other)]
+    subprocess.run(words, check=True)
+    before = os.environ.get("LD_PRELOAD")
+    monkeypatch.setenv("LD_PRELOAD", f"{other}:{before}" if before else str(other))
+    assert {1001, 424242} <= set(sizes(px.record([program])))
 
 
 def test_it_works_from_another_thread(program: str) -> None:
