@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 
 from pyallocx._core import CorruptionError, InvalidFree, PoisonError, TraceError
 from pyallocx._fittext import enough_classes
+from pyallocx._tracejoin import concatenate, interleave
 from pyallocx.arena import Arena, ArenaReplay, replay_arena
 from pyallocx.chunkmap import chunk_map, chunk_map_text
 from pyallocx.code import CodeHeap, CodeReplay, replay_code
@@ -55,10 +56,12 @@ __all__ = [
     "__version__",
     "chunk_map",
     "chunk_map_text",
+    "concatenate",
     "cross_validate",
     "enough_classes",
     "export",
     "fit",
+    "interleave",
     "league",
     "load",
     "load_profile",
