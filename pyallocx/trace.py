@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from pyallocx._asides import Asides, by_arena, checked_asides, head_of, owned_asides
+from pyallocx._asides import Asides, checked_asides, owned_asides
 from pyallocx._columns import (
     CALLS,
     COLUMN_DTYPES,
@@ -38,6 +38,7 @@ from pyallocx._columns import (
 )
 from pyallocx._core import TraceCheck, TraceError, TraceSummary
 from pyallocx._progress import progress_bar
+from pyallocx._traceparts import TraceParts
 
 if TYPE_CHECKING:
     from pyallocx.profile import Profile
@@ -60,7 +61,7 @@ _STEP_EVENTS: Final = 1 << 20
 _LONG_EVENTS: Final = 50_000_000
 
 
-class Trace:
+class Trace(TraceParts):
     """The ordered allocation events of one run: immutable columns of equal length.
 
     Parameters
@@ -404,11 +405,18 @@ class Trace:
         assert self._summary is not None
         return dict(self._summary)
 
-    def save(self, path: str | os.PathLike[str], compress: bool = True) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        compress: bool = True,
+        *,
+        progress: bool | None = None,
+    ) -> None:
         """Write the trace to an ``.npz`` file.
 
         The file holds one ``.npy`` member per column and ``metadata.json``; ``numpy.load`` reads
-        the columns. It is written beside `path` and then renamed, so that `path` is either the old
+        it. Compressed, most columns are packed: docs/traces.md has the lines of NumPy that undo
+        it. The file is written beside `path` and then renamed, so that `path` is either the old
         file or the whole new one.
 
         Parameters
@@ -416,7 +424,10 @@ class Trace:
         path : str or path-like
             Where to; the name is taken as it is.
         compress : bool, default True
-            False makes a file that `load` maps into memory instead of reading it.
+            False makes a file of plain columns that `load` maps into memory instead of reading it.
+        progress : bool, optional
+            Whether to show a progress bar. By default for large traces, where standard error is a
+            terminal.
 
         Raises
         ------
@@ -425,82 +436,7 @@ class Trace:
         """
         from pyallocx._npz import save
 
-        save(self, os.fsdecode(path), compress=compress)
-
-    def head(self, events: int) -> Trace:
-        """Return the first events as a trace of its own: what a program had done by then.
-
-        Parameters
-        ----------
-        events : int
-            How many, from 0; of a shorter trace all.
-
-        Returns
-        -------
-        Trace
-            Its columns are parts of this one's; the metadata is a copy. Of the asides, the rows
-            that stand before one of these events.
-
-        Examples
-        --------
-        >>> import pyallocx as px
-        >>> px.synthesize_code(1000).head(100)
-        Trace(100 events, 100 objects, with key)
-        """
-        if events < 0:
-            raise ValueError(f"events is {events}, allowed is 0 and more")
-        if events >= len(self):
-            return self
-        columns = {n: None if c is None else c[:events] for n, c in self.columns().items()}
-        made = int(np.count_nonzero(columns["op"] == OP_ALLOC))
-        return Trace._adopt(
-            columns, copy.deepcopy(dict(self.metadata)), False, head_of(self.asides, events, made)
-        )
-
-    def by_arena(self) -> list[Trace]:
-        """Return the events of each arena as a trace of its own, in the order of their numbers.
-
-        Objects are numbered anew; threads, keys, times and the arena's number stay. A number that
-        a destroy made free may stand for several arenas, one after the other. Rows of asides go
-        with the object or the event that they are about; those about neither are in no part.
-
-        Returns
-        -------
-        list of Trace
-            One per number from 0 to the highest, the events together those of this trace. A trace
-            without an arena column, or without events, is the only element.
-
-        Examples
-        --------
-        >>> import pyallocx as px
-        >>> trace = px.synthesize(1000, seed=1, arenas=3)
-        >>> parts = trace.by_arena()
-        >>> len(parts), sum(map(len, parts))
-        (3, 1000)
-        """
-        if self.arena is None or not len(self):
-            return [self]
-        made = self.op == OP_ALLOC
-        owners = self.arena[made]
-        grouped = np.argsort(owners, kind="stable")
-        counts = np.bincount(owners)
-        # Within its group each object's number is its distance from the start of the group.
-        local = np.empty(len(owners), dtype=self.object.dtype)
-        starts = np.repeat(np.cumsum(counts) - counts, counts)
-        local[grouped] = np.arange(len(owners)) - starts
-        renamed = np.full(len(self), np.iinfo(self.object.dtype).max, dtype=self.object.dtype)
-        named = self.op != OP_DESTROY
-        renamed[named] = local[self.object[named]]
-        order = np.argsort(self.arena, kind="stable")
-        events = np.split(order, np.cumsum(np.bincount(self.arena))[:-1])
-        parts = []
-        for mine, beside in zip(
-            events, by_arena(self.asides, self.arena, events, owners, local), strict=True
-        ):
-            columns = {n: None if c is None else c[mine] for n, c in self.columns().items()}
-            columns["object"] = renamed[mine]
-            parts.append(Trace._adopt(columns, copy.deepcopy(dict(self.metadata)), False, beside))
-        return parts
+        save(self, os.fsdecode(path), compress=compress, progress=progress)
 
     def profile(self, weight: str = "count") -> Profile:
         """Return how much each request size weighs in the trace, without order.

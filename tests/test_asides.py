@@ -143,7 +143,7 @@ def rewritten(path: Path, changes: dict[str, np.ndarray[Any, Any] | None]) -> Pa
     ("changes", "message"),
     [
         ({"aside.x": np.array([1], np.uint64)}, r"\[aside.x.npy\]: expected a name like"),
-        ({"aside.x.y.z": np.array([1], np.uint64)}, "expected a name like aside.NAME.COLUMN.npy"),
+        ({"aside.x.y.z": np.array([1], np.uint64)}, "packed in a way that is not known here"),
         ({"aside.x.event": np.array([5], np.uint64)}, "aside 'x', row 0: event is 5"),
         ({"aside.x.event": np.array([1], np.int64)}, "'event' must hold uint64, found int64"),
         ({"aside.x.event": np.array([1], object)}, "'event' must hold uint64, found object"),

@@ -375,7 +375,9 @@ def test_round_trip(tmp_path: Path, trace: px.Trace, compress: bool) -> None:
     assert loaded.object.dtype == trace.object.dtype
     assert not any(c.flags.writeable for c in loaded.columns().values() if c is not None)
     with np.load(path) as archive:
-        assert np.array_equal(archive["size_bytes"], trace.size_bytes)
+        assert np.array_equal(archive["op"], trace.op)
+        if not compress:
+            assert np.array_equal(archive["size_bytes"], trace.size_bytes)
 
 
 def test_stored_columns_are_mapped_and_aligned(tmp_path: Path) -> None:
@@ -501,8 +503,11 @@ def forged(shape: str, descr: str = "|u1", body: bytes = b"\0\1") -> bytes:
         ({"metadata.json": b'{"format_version": 1, "a": NaN}'}, "metadata.json is no JSON"),
         ({"metadata.json": b'{"format_version": 1, "a": "\\ud800"}'}, "metadata.json is no JSON"),
         ({"metadata.json": b"[]"}, "holds no object"),
-        ({"metadata.json": b"{}"}, "expected format_version 1 to 1, found None"),
-        ({"metadata.json": b'{"format_version": 2}'}, "expected format_version 1 to 1, found 2"),
+        ({"metadata.json": b"{}"}, "expected format_version 1 to 2, found None"),
+        (
+            {"metadata.json": b'{"format_version": 3}'},
+            "expected format_version 1 to 2, found 3, which a newer pyallocx wrote",
+        ),
     ],
 )
 def test_npz_that_lies(
@@ -563,7 +568,7 @@ def test_two_members_of_one_name(tmp_path: Path) -> None:
 
 def test_deflated_checksum_is_compared(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
-    small().save(path)
+    write_zip(path, GOOD, zipfile.ZIP_DEFLATED)
     data = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as archive:
         info = archive.getinfo("size_bytes.npy")
