@@ -8,12 +8,14 @@ Switches, all environment variables:
 """
 
 import os
+import platform
 import sysconfig
 import tomllib
 from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 # The limited API gives one wheel for every CPython from 3.11 on; free-threaded interpreters have
@@ -37,8 +39,43 @@ if os.environ.get("PYALLOCX_SANITIZE"):
     compile_args += [*flags["sanitizers"], "-g", "-O1"]
     link_args += flags["sanitizers"]
 
+# What lives inside other programs is as other shared libraries are: no interpreter, no sanitizer,
+# none of the checks that call into a runtime, and the thread's state one load away.
+preload_args = ["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec"]
+preload_args += ["-falign-functions=64", "-fno-stack-protector", "-U_FORTIFY_SOURCE"]
+if os.environ.get("PYALLOCX_WERROR"):
+    preload_args += flags["warnings"]
+RECORDER = "pyallocx.preload.record"
+
+
+class BuildExt(build_ext):
+    """As ever, but the recorder is no module of Python: it has one name for every interpreter."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the file of an extension, named in full or by its last part."""
+        if fullname in {RECORDER, RECORDER.rpartition(".")[2]}:
+            return os.path.join(*fullname.split(".")) + ".so"
+        return super().get_ext_filename(fullname)
+
+
+# Elsewhere the package is without it, and says so where it is asked for.
+recorders = []
+if platform.system() == "Linux" and platform.machine() in {"x86_64", "aarch64", "arm64"}:
+    recorders.append(
+        Extension(
+            RECORDER,
+            sources=sorted(glob("csrc/preload/record*.c")),
+            depends=sorted(glob("csrc/preload/*.h")),
+            extra_compile_args=preload_args,
+            extra_link_args=["-Wl,-z,now"],
+            libraries=["dl", "pthread"],
+        )
+    )
+
 setup(
+    cmdclass={"build_ext": BuildExt},
     ext_modules=[
+        *recorders,
         Extension(
             "pyallocx._core",
             sources=sorted(glob("csrc/core/**/*.c", recursive=True) + glob("csrc/python/*.c")),
@@ -48,7 +85,7 @@ setup(
             extra_link_args=link_args,
             libraries=["m"],
             py_limited_api=limited,
-        )
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {},
 )

@@ -16,8 +16,10 @@ from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
 from pyallocx.formats import Format, formats
 from pyallocx.league import League, league
+from pyallocx.mappings import mappings_trace
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
 from pyallocx.profile import Profile, load_profile, load_profile_or_trace
+from pyallocx.recorder import ProgramRecording, RecordingError, UnknownProgram, record, record_run
 from pyallocx.sizemap import SizeMap, table_violations
 from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
@@ -44,12 +46,15 @@ __all__ = [
     "League",
     "PoisonError",
     "Profile",
+    "ProgramRecording",
+    "RecordingError",
     "SizeMap",
     "SweepCancelled",
     "SweepResult",
     "TailRule",
     "Trace",
     "TraceError",
+    "UnknownProgram",
     "Wastage",
     "__version__",
     "chunk_map",
@@ -66,10 +71,13 @@ __all__ = [
     "load_profile",
     "load_profile_or_trace",
     "load_shipped",
+    "mappings_trace",
     "preset",
     "preset_classes",
     "preset_knobs",
     "preset_names",
+    "record",
+    "record_run",
     "replay_arena",
     "replay_code",
     "shipped",

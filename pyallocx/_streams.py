@@ -45,6 +45,10 @@ class Stream(io.RawIOBase):
             self._ahead += more
         return self._ahead
 
+    def reads(self, file: IO[bytes]) -> bool:
+        """Whether it is this very file that is read, not something in it."""
+        return self._inner is file and file.seekable()
+
     def skip(self, count: int) -> None:
         """Leave out the next bytes, of those that `head` has shown."""
         self._ahead = self._ahead[count:]

@@ -12,7 +12,6 @@ import errno
 import importlib
 import json
 import os
-import shlex
 import shutil
 import sys
 import textwrap
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pyallocx import cli_record
 from pyallocx._cli_base import (
     NO_DASH,
     Once,
@@ -183,94 +183,11 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
     add_switch(info, "--json", "print JSON only")
     info.set_defaults(run=_info)
 
-    recorder = verbs.add_parser(
-        "record-jit",
-        help="run node or java, and record the code that it compiles",
-        usage="pyallocx record-jit [-h] [-o FILE] [--isolate N] [--json] -- PROGRAM [ARGUMENT ...]",
-        description="Run node or java with its code log on, and import the log as a trace. The "
-        "program keeps our standard input and output, and its exit code is ours; the summary goes "
-        "to standard error.",
-    )
-    recorder.add_argument(
-        "-o",
-        "--output",
-        action=Once,
-        metavar="FILE",
-        help=f"write the trace (npz); - is refused: {NO_DASH}",
-    )
-    recorder.add_argument(
-        "--isolate",
-        action=Once,
-        metavar="N",
-        default="0",
-        help="of node: 0 the main thread (the default), 1 and so on the worker threads, that with "
-        "the largest log first; child processes are not recorded",
-    )
-    add_switch(
-        recorder, "--json", "print the summary as JSON, on standard output after the program's"
-    )
-    recorder.add_argument("command", nargs=argparse.REMAINDER, help="-- PROGRAM [ARGUMENT ...]")
-    recorder.set_defaults(run=_record_jit)
-
+    cli_record.add_verbs(verbs)
     add_convert(verbs, _add_trace)
     add_formats(verbs)
     add_verbs(verbs)
     return parser
-
-
-def _record_jit(options: argparse.Namespace, open_trace: OpenTrace) -> int:
-    from pyallocx.codetraces.record import RecordingError, UnknownProgram, record_jit
-
-    command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    check_targets(
-        {"--output": options.output},
-        [],
-        printed="what --json prints" if options.json else None,
-    )
-    try:
-        code, trace = record_jit(command, isolate=_parse_isolate(options.isolate))
-    except UnknownProgram as exc:
-        raise UsageError(f"record-jit: {exc}") from None
-    except RecordingError as exc:
-        return _complain(exc, _exit_code(exc.returncode) or 1)
-    problem = None
-    if options.output is not None:
-        try:
-            trace.save(options.output)
-        except OSError as exc:
-            # The program has run: what it did is told all the same.
-            problem = f"{options.output}: {exc.strerror or exc}"
-    summary = trace.summary()
-    if options.json:
-        # The program wrote to the descriptor, and may not have ended its last line.
-        sys.stdout.flush()
-        document = {
-            "trace": None if problem else options.output,
-            "summary": summary,
-            "metadata": dict(trace.metadata),
-        }
-        print(json.dumps(document, indent=2))
-    else:
-        peak = format_bytes(summary["peak_live_bytes"] or 0)
-        lines = [
-            f"recorded: {printable(shlex.join(command))}, {counted(len(trace), 'event')}"
-            + _dropped_note(trace),
-            f"code: {counted(summary['allocs'] or 0, 'alloc')} of "
-            f"{format_bytes(summary['allocated_bytes'] or 0)} in all, at most {peak} at a time",
-            *(f"{what}: {text}" for what, text in _obtained(trace.metadata["obtained"])),
-            *(f"{what}: {text}" for what, text in _left_out(trace.metadata)),
-            *([] if problem else [f"trace: {options.output or 'not kept; -o FILE writes it'}"]),
-        ]
-        print("\n".join(lines), file=sys.stderr)
-    if problem is not None:
-        return _complain(problem, _exit_code(code) or 1)
-    return _exit_code(code)
-
-
-def _parse_isolate(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise UsageError(f"--isolate: {text!r} is not a number, 0 (the main thread) or more")
-    return int(text)
 
 
 def _left_out(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -296,11 +213,6 @@ def _left_out(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
         )
     return lines
-
-
-def _exit_code(returncode: int) -> int:
-    """Write the death by a signal as a shell does."""
-    return returncode if returncode >= 0 else 128 - returncode
 
 
 def _obtained(obtained: Any) -> list[tuple[str, str]]:

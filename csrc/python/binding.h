@@ -41,6 +41,7 @@ int axpy_add_type(PyObject *module, PyType_Spec *spec, PyObject **keep);
 
 /* One per file of types or functions; each adds its names to the module. */
 int axpy_trace_init(PyObject *module, module_state *state);
+int axpy_rawlog_init(PyObject *module, module_state *state);
 int axpy_arena_init(PyObject *module, module_state *state);
 int axpy_replay_init(PyObject *module, module_state *state);
 int axpy_code_init(PyObject *module, module_state *state);
@@ -48,6 +49,11 @@ int axpy_codeheap_init(PyObject *module, module_state *state);
 int axpy_sizefit_init(PyObject *module, module_state *state);
 int axpy_sizemap_init(PyObject *module, module_state *state);
 int axpy_writer_init(PyObject *module, module_state *state);
+
+/* py_trace.c: a column that owns what the pointer at `slot` points to, read-only by the buffer
+ * protocol. Where it fails, the memory stays where it was. */
+PyObject *axpy_make_column(module_state *state, ax_seam *books, void *slot, size_t *capacity,
+                           size_t events, size_t itemsize, const char *format);
 
 /* buffers.c: borrowed columns. A column is any object with the buffer protocol, one-dimensional and
  * contiguous, whose items are unsigned integers of `itemsize` bytes (judged by kind and size, never

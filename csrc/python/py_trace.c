@@ -45,8 +45,7 @@ typedef struct column_object {
     const char *format;
 } column_object;
 
-/* Takes what the pointer at `slot` points to; where it fails, that stays with the reader. */
-static PyObject *column_of(module_state *state, ax_seam *books, void *slot, size_t *capacity,
+PyObject *axpy_make_column(module_state *state, ax_seam *books, void *slot, size_t *capacity,
                            size_t events, size_t itemsize, const char *format)
 {
     void *const none = NULL;
@@ -260,10 +259,11 @@ static PyObject *take_columns(reader_object *self)
     }
     self->taken = 1;
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        PyObject *made = columns[i].present ? column_of(state, &self->reader.books, columns[i].slot,
-                                                        columns[i].capacity, c->events,
-                                                        columns[i].itemsize, columns[i].format)
-                                            : Py_NewRef(Py_None);
+        PyObject *made =
+            columns[i].present
+                ? axpy_make_column(state, &self->reader.books, columns[i].slot, columns[i].capacity,
+                                   c->events, columns[i].itemsize, columns[i].format)
+                : Py_NewRef(Py_None);
         if (put(dict, columns[i].name, made) < 0) {
             Py_DECREF(dict);
             return NULL;

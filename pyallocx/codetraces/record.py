@@ -7,37 +7,29 @@ import glob
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 from pyallocx._core import TraceError
+from pyallocx._running import (
+    RecordingError,
+    UnknownProgram,
+    find_program,
+    until_it_ends,
+    wait_for,
+)
 from pyallocx.trace import Trace, load
 
-__all__ = ["Recording", "RecordingError", "UnknownProgram", "record_jit"]
+__all__ = ["CodeLog", "Recording", "RecordingError", "UnknownProgram", "record_jit"]
 
 _NODE = re.compile(r"node(js)?([-\d.]*)")
 _JAVA = re.compile(r"java([-\d.]*)")
 _OVERRIDES = re.compile(r"--(no-?log[-_]code|(no-?)?logfile(=|$))|-XX:(LogFile=|-LogCompilation)")
 # What node runs first in a worker, and never in the main thread.
 _WORKER = b"node:internal/main/worker_thread"
-
-
-class UnknownProgram(ValueError):
-    """The program is not there, may not be executed, or is none that is known to log its code."""
-
-
-class RecordingError(TraceError):
-    """The program ran, but its log cannot be had; `returncode` is its exit status."""
-
-    def __init__(self, message: str, returncode: int) -> None:
-        super().__init__(message)
-        self.returncode = returncode
 
 
 class Recording(NamedTuple):
@@ -90,26 +82,70 @@ def record_jit(command: Sequence[str], *, isolate: int = 0) -> Recording:
     if not command:
         raise UnknownProgram("no program was named")
     words = list(command)
-    if isolate < 0:
-        raise ValueError(f"isolate is {isolate}, allowed is 0 (the main thread) and more")
     program = shutil.which(words[0])
-    name = _known_name(words[0], program)
-    flags = _flags(name)
-    if program is None:
-        what = "it may not be executed" if os.path.exists(words[0]) else "no such program"
-        raise UnknownProgram(f"{words[0]}: {what}")
     with tempfile.TemporaryDirectory(prefix="pyallocx-jit-") as directory:
-        log = os.path.join(directory, "code.log")
-        added = [flag.format(log=log) for flag in flags]
-        process = subprocess.Popen([words[0], *added, *words[1:]], executable=program)
-        with _until_it_ends(process):
-            returncode = _wait(process)
-        _remove_thread_logs(process.pid)
+        log = CodeLog(words, program, directory, isolate)
+        program = find_program(words[0])
+        process = subprocess.Popen(log.command(), executable=program)
+        with until_it_ends(process):
+            returncode = wait_for(process)
+        return Recording(returncode, log.read(process.pid, returncode))
+
+
+class CodeLog:
+    """The code log of one run of node or java: the flags that turn it on, and what it says.
+
+    Parameters
+    ----------
+    words : sequence of str
+        The program and its arguments.
+    program : str or None
+        The file that it is, where there is one.
+    directory : str
+        Where the log goes.
+    isolate : int, default 0
+        See `record_jit`.
+
+    Raises
+    ------
+    UnknownProgram
+        The program is neither node nor java.
+    ValueError
+        `isolate` is negative.
+    """
+
+    def __init__(
+        self, words: Sequence[str], program: str | None, directory: str, isolate: int = 0
+    ) -> None:
+        if isolate < 0:
+            raise ValueError(f"isolate is {isolate}, allowed is 0 (the main thread) and more")
+        self._words = list(words)
+        self._name = _known_name(words[0], program)
+        self._directory = directory
+        self._isolate = isolate
+        self._flags = _flags(self._name)
+
+    def command(self) -> list[str]:
+        """Return the command with the flags that turn the log on."""
+        log = os.path.join(self._directory, "code.log")
+        added = [flag.format(log=log) for flag in self._flags]
+        return [self._words[0], *added, *self._words[1:]]
+
+    def read(self, pid: int, returncode: int) -> Trace:
+        """Import the log that a process left.
+
+        Raises
+        ------
+        RecordingError
+            It left none, one that is not as expected, or none of the isolate asked for.
+        """
+        name, words, isolate = self._name, self._words, self._isolate
+        _remove_thread_logs(pid)
         logs = [
             path
-            for path in Path(directory).iterdir()
+            for path in Path(self._directory).iterdir()
             # A child process of the program may have logged here too.
-            if path.name == "code.log" or f"-{process.pid}-" in path.name
+            if path.name == "code.log" or f"-{pid}-" in path.name
         ]
         if not logs:
             raise RecordingError(f"{name} wrote no log of its code{_overridden(words)}", returncode)
@@ -126,13 +162,13 @@ def record_jit(command: Sequence[str], *, isolate: int = 0) -> Recording:
         except TraceError as error:
             raise RecordingError(f"the log of {name}: {error}", returncode) from None
         others = [load(log, on_error="skip", format="v8", progress=False) for log in logs]
-    metadata = {key: value for key, value in trace.metadata.items() if key != "file"}
-    metadata |= {"program": name, "command": words, "returncode": returncode}
-    if others:
-        metadata["isolates"] = 1 + len(others)
-        metadata["isolate"] = isolate
-        metadata["creations_not_read"] = sum(other.n_objects for other in others)
-    return Recording(returncode, Trace._adopt(trace.columns(), metadata, False, trace.asides))
+        metadata = {key: value for key, value in trace.metadata.items() if key != "file"}
+        metadata |= {"program": name, "command": words, "returncode": returncode}
+        if others:
+            metadata["isolates"] = 1 + len(others)
+            metadata["isolate"] = isolate
+            metadata["creations_not_read"] = sum(other.n_objects for other in others)
+        return Trace._adopt(trace.columns(), metadata, False, trace.asides)
 
 
 def _known_name(word: str, program: str | None) -> str:
@@ -162,37 +198,6 @@ def _flags(name: str) -> tuple[str, ...]:
     if _JAVA.fullmatch(name):
         return ("-XX:+UnlockDiagnosticVMOptions", "-XX:+LogCompilation", "-XX:LogFile={log}")
     raise UnknownProgram(f"{name}: expected node or java, the programs that log their code")
-
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait in short sleeps: a signal just before an endless wait would be handled after it."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=3600)
-
-
-@contextlib.contextmanager
-def _until_it_ends(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave Ctrl-C to the program, and pass on what asks us to end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-
-    # A terminal sends Ctrl-C to both of us.
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-        signal.SIGHUP: signal.signal(signal.SIGHUP, pass_on),
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _remove_thread_logs(pid: int) -> None:
