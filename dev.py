@@ -315,6 +315,14 @@ def sanitize(arguments: list[str]) -> None:
             print(report.read_text(errors="replace"), flush=True)
     if found:
         raise Failed(f"{len(found)} reports of the sanitizers")
+    fuzz(["5"])
+
+
+@command
+def fuzz(arguments: list[str]) -> None:
+    """Fuzz the readers for so many seconds (60), guided by coverage where there is a clang."""
+    sys.modules.setdefault("dev", sys.modules[__name__])
+    importlib.import_module("dev_fuzz").fuzz(arguments)
 
 
 def shared_library(name: str) -> str:

@@ -78,9 +78,7 @@ setup(
         *recorders,
         Extension(
             "pyallocx._core",
-            sources=sorted(
-                glob("csrc/core/*.c") + glob("csrc/core/readers/*.c") + glob("csrc/python/*.c")
-            ),
+            sources=sorted(glob("csrc/core/**/*.c", recursive=True) + glob("csrc/python/*.c")),
             depends=sorted(glob("csrc/**/*.h", recursive=True)),
             define_macros=macros,
             extra_compile_args=compile_args,

@@ -14,6 +14,7 @@ from pyallocx.crossfit import CrossValidation, cross_validate
 from pyallocx.data import load_shipped, shipped
 from pyallocx.exports import export
 from pyallocx.fit import Fit, TailRule, Wastage, fit, wastage
+from pyallocx.formats import Format, formats
 from pyallocx.league import League, league
 from pyallocx.mappings import mappings_trace
 from pyallocx.presets import preset, preset_classes, preset_knobs, preset_names
@@ -24,6 +25,7 @@ from pyallocx.sweep import Control, SweepCancelled, sweep
 from pyallocx.synth import synthesize
 from pyallocx.table import SweepResult
 from pyallocx.trace import CALLS, OP_ALLOC, OP_DESTROY, OP_FREE, OP_REALLOC, Trace, load
+from pyallocx.writers import write
 
 __all__ = [
     "CALLS",
@@ -39,6 +41,7 @@ __all__ = [
     "CorruptionError",
     "CrossValidation",
     "Fit",
+    "Format",
     "InvalidFree",
     "League",
     "PoisonError",
@@ -61,6 +64,7 @@ __all__ = [
     "enough_classes",
     "export",
     "fit",
+    "formats",
     "interleave",
     "league",
     "load",
@@ -82,6 +86,7 @@ __all__ = [
     "synthesize_code",
     "table_violations",
     "wastage",
+    "write",
 ]
 
 try:

@@ -26,6 +26,9 @@ class TraceReader:
     def columns(self) -> dict[str, Column | None]: ...
     def counts(self) -> tuple[dict[str, int], dict[str, int]]: ...
     def threads(self) -> list[int]: ...
+    def key_names(self) -> list[str]: ...
+    @staticmethod
+    def formats() -> tuple[str, ...]: ...
 
 @final
 class RawLog:
@@ -70,6 +73,30 @@ class TraceSummary:
     ) -> TraceSummary: ...
     def step(self, events: int, /) -> int: ...
     def totals(self) -> dict[str, int]: ...
+
+CALL_NAMES: tuple[str, ...]
+
+@final
+class TraceWriter:
+    def __new__(
+        cls,
+        format: str,
+        op: _Column | None,
+        object: _Column | None,
+        size_bytes: _Column | None,
+        thread: _Column | None = None,
+        key: _Column | None = None,
+        arena: _Column | None = None,
+        time_ns: _Column | None = None,
+        *,
+        align_log2: _Column | None = None,
+        call: _Column | None = None,
+        thread_ends: _Column | None = None,
+        tids: _Column | None = None,
+        fields: str | None = None,
+    ) -> TraceWriter: ...
+    def step(self, events: int, /) -> bytes: ...
+    def done(self) -> int: ...
 
 FIT_METHODS: tuple[str, ...]
 

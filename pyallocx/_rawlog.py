@@ -16,9 +16,7 @@ from pyallocx._symbols import Mapping as MemoryMapping
 from pyallocx._symbols import name_sites, parse_maps
 from pyallocx.trace import FORMAT_VERSION, Trace
 
-__all__ = ["MAGIC", "read_header", "read_rawlog"]
-
-MAGIC: Final = b"AXRAWLOG"
+__all__ = ["read_header", "read_rawlog"]
 
 SITES: Final = 1
 MAPS: Final = 2

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import gzip
-import io
 import os
-import re
 import shutil
 import tempfile
 import zipfile
@@ -18,32 +15,25 @@ import numpy as np
 from pyallocx._core import TraceError, TraceReader
 from pyallocx._npz import read_npz
 from pyallocx._progress import progress_bar
-from pyallocx._rawlog import MAGIC as RAWLOG_MAGIC
 from pyallocx._rawlog import read_rawlog
-from pyallocx._streams import CHUNK_BYTES, METHODS, Stream, damage
+from pyallocx._recognise import RAW_LOG, recognise_text, resembled_text
+from pyallocx._streams import CHUNK_BYTES, METHODS, Stream, damage, unpacked
 from pyallocx.codetraces import FORMATS as CODE_FORMATS
 from pyallocx.codetraces import recognise as recognise_code
 from pyallocx.codetraces import resembled
+from pyallocx.foreign import FORMATS as FOREIGN_FORMATS
+from pyallocx.foreign import read as read_foreign
+from pyallocx.foreign import recognise as recognise_foreign
+from pyallocx.foreign._source import Source
 from pyallocx.trace import FORMAT_VERSION, Trace
 
-FORMATS: Final = ("npz", "rawlog", "aosp", "mtrace", *CODE_FORMATS)
+FORMATS: Final = ("npz", "rawlog", *TraceReader.formats(), *FOREIGN_FORMATS, *CODE_FORMATS)
 
 _LONG_BYTES: Final = 64 << 20
 _MOST_NESTED: Final = 4
 
-_ADDRESS = rb"(0x[0-9a-fA-F]+|\(nil\))"
-_AOSP_LINE: Final = re.compile(
-    rb"^[ \t]*\d+:[ \t]*(malloc|calloc|realloc|memalign|free|thread_done)\b", re.MULTILINE
-)
-_MTRACE_LINE: Final = re.compile(
-    rb"^[ \t]*(=[ \t]+(Start|End)|(@ [^\n]* )?([-<] "
-    + _ADDRESS
-    + rb"|[+>!] "
-    + _ADDRESS
-    + rb" [0-9a-fA-Fx]+))[ \t\r]*$",
-    re.MULTILINE,
-)
-
+# More names than this are not kept: they would weigh more than the events.
+_MOST_NAMES: Final = 1 << 20
 
 T = TypeVar("T")
 
@@ -83,14 +73,15 @@ class Unwrapper(ABC, Generic[T]):
                 file.seek(0)
                 return self.read_zip(file, name, depth)
             # A zip is read from its end, so one inside something else has to be unpacked: to disk.
-            with tempfile.TemporaryFile() as unpacked:
+            with tempfile.TemporaryFile() as whole:
                 with damage(name, stream):
-                    shutil.copyfileobj(stream, unpacked, CHUNK_BYTES)
-                unpacked.seek(0)
-                return self.read_zip(unpacked, name, depth)
-        if head.startswith(b"\x1f\x8b"):
-            with gzip.GzipFile(fileobj=io.BufferedReader(stream, CHUNK_BYTES)) as inner:
-                return self.read(inner, name, depth + 1)  # type: ignore[arg-type]
+                    shutil.copyfileobj(stream, whole, CHUNK_BYTES)
+                whole.seek(0)
+                return self.read_zip(whole, name, depth)
+        inner = unpacked(stream, head, name)
+        if inner is not None:
+            with inner:
+                return self.read(inner, name, depth + 1)
         if head.startswith(codecs.BOM_UTF8):
             stream.skip(len(codecs.BOM_UTF8))
             head = stream.head()
@@ -150,14 +141,16 @@ class TraceLoader(Unwrapper[Trace]):
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is {on_error!r}, allowed are 'raise' and 'skip'")
         super().__init__(file, path, format, member)
+        self.path = path
         self.on_error = on_error
         self.progress = progress
 
     def plain(self, stream: Stream, head: bytes, name: str) -> Trace:
         """Read a foreign format."""
-        if self.format == "rawlog" or (self.format is None and head.startswith(RAWLOG_MAGIC)):
+        format = self.format or recognise_trace(head, name)
+        if format == "rawlog":
             return self.read_log(stream, name)
-        return self.read_text(stream, name, self.format or recognise_trace(head, name))
+        return self.read_text(stream, name, format)
 
     def columns(self, archive: zipfile.ZipFile, file: IO[bytes], name: str) -> Trace:
         """Read our own format."""
@@ -168,14 +161,16 @@ class TraceLoader(Unwrapper[Trace]):
         skip = self.on_error == "skip"
         if not self.members and stream.reads(self.file):
             return read_rawlog(self.file, name, self.base_name, skip=skip, progress=self.progress)
-        with tempfile.TemporaryFile() as unpacked:
+        with tempfile.TemporaryFile() as whole:
             with damage(name, stream):
-                shutil.copyfileobj(stream, unpacked, CHUNK_BYTES)
-            unpacked.flush()
-            return read_rawlog(unpacked, name, self.base_name, skip=skip, progress=self.progress)
+                shutil.copyfileobj(stream, whole, CHUNK_BYTES)
+            whole.flush()
+            return read_rawlog(whole, name, self.base_name, skip=skip, progress=self.progress)
 
     def read_text(self, stream: Stream, name: str, format: str) -> Trace:
         """Read a foreign format in pieces."""
+        if format in FOREIGN_FORMATS:
+            return self._read_in_python(stream, name, format)
         skip = self.on_error == "skip"
         code = CODE_FORMATS[format](skip) if format in CODE_FORMATS else None
         reader = TraceReader(format, skip=skip) if code is None else code
@@ -225,9 +220,46 @@ class TraceLoader(Unwrapper[Trace]):
         metadata["dropped"] = {kind: count for kind, count in dropped.items() if count}
         if code is not None:
             metadata |= code.metadata()
-        elif format == "aosp":
-            metadata["tids"] = cast("TraceReader", reader).threads()
+        else:
+            metadata |= _told_by(cast("TraceReader", reader), format)
         return Trace._adopt(columns, metadata, self.progress)
+
+    def _read_in_python(self, stream: Stream, name: str, format: str) -> Trace:
+        source = Source(
+            cast("IO[bytes]", stream),
+            self.file,
+            self.path,
+            name,
+            self.base_name,
+            stream.inner is not self.file,
+            format,
+            self.progress,
+            self.members,
+        )
+        with damage(name, stream):
+            return read_foreign(source)
+
+
+def _told_by(reader: TraceReader, format: str) -> dict[str, Any]:
+    """Return what a reader knows beside columns and counts."""
+    told: dict[str, Any] = {}
+    threads = reader.threads()
+    if format == "aosp" or (format == "ltrace" and threads not in ([], [0])):
+        told["tids"] = threads
+    elif format == "logalloc":
+        told["pids"] = [number >> 32 for number in threads]
+        told["tids"] = [number & 0xFFFFFFFF for number in threads]
+    elif format in ("valgrind", "utrace"):
+        told["pids"] = threads
+    elif format in ("heaptrack", "heaptrack_interpreted"):
+        names = reader.key_names()
+        if len(names) <= _MOST_NAMES:
+            told["key_names"] = names
+        else:
+            told["key_names_left_out"] = len(names)
+        if format == "heaptrack_interpreted":
+            told["identity"] = "a free ends the last object of its size and call stack that lives"
+    return told
 
 
 def _listed(names: list[str]) -> str:
@@ -242,30 +274,32 @@ class UnknownFormat(TraceError):
 
 def recognise_trace(head: bytes, name: str) -> str:
     """Tell the foreign formats apart by the first line that one of them can have written."""
+    foreign = recognise_foreign(head)
+    if foreign is not None:
+        return foreign
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TraceError(f"{name}: expected plain ASCII text, found UTF-16")
-    found = recognise_code(head)
-    if b"\0" not in head:
-        found += [
-            (match.start(), format)
-            for format, line in (("aosp", _AOSP_LINE), ("mtrace", _MTRACE_LINE))
-            if (match := line.search(head))
-        ]
-    if found:
-        return min(found)[1]
-    like = resembled(head)
-    if like is not None:
-        return like
+    if head.startswith(RAW_LOG):
+        return "rawlog"
+    # Of two that can have written the same line, the first listed.
+    found = recognise_text(head) + recognise_code(head)
+    best = min(found, key=lambda one: one[0])[1] if found else None
+    # Any name makes a line of a perf map, such as a call with a mistake in it.
+    if best is None or best == "perfmap":
+        best = resembled_text(head) or best or resembled(head)
+    if best is not None:
+        return best
     raise UnknownFormat(
-        f"{name}: expected a trace: {kinds_of_traces()}, plain or inside gzip or zip (profiles "
-        f"are read by px.load_profile); this begins with {head[:32]!r}"
+        f"{name}: expected a trace: {kinds_of_traces()}, plain or inside gzip, zip, zstd, xz or "
+        f"bzip2 (profiles are read by px.load_profile); this begins with {head[:32]!r}"
     )
 
 
 def kinds_of_traces() -> str:
     """Return what there is, for messages."""
     return (
-        "an npz of pyallocx, memory_replay text (aosp), glibc mtrace text or a code trace "
+        "an npz of pyallocx, memory_replay text (aosp), glibc mtrace text, "
+        f"{', '.join(TraceReader.formats()[2:])}, {', '.join(FOREIGN_FORMATS)} or a code trace "
         f"({', '.join(CODE_FORMATS)})"
     )
 

@@ -32,6 +32,8 @@ from pyallocx._cli_base import (
 from pyallocx._core import TraceError
 from pyallocx._flagwords import PROFILE_FORMATS, naming_format
 from pyallocx.answer import explain, format_value
+from pyallocx.cli_convert import add_verb as add_convert
+from pyallocx.cli_formats import add_verb as add_formats
 from pyallocx.cli_sizes import add_verbs
 from pyallocx.profile import Profile, load_profile
 from pyallocx.render import render_text
@@ -182,6 +184,8 @@ def _build_parser(argv: Sequence[str], registry: Mapping[str, object]) -> Parser
     info.set_defaults(run=_info)
 
     cli_record.add_verbs(verbs)
+    add_convert(verbs, _add_trace)
+    add_formats(verbs)
     add_verbs(verbs)
     return parser
 
@@ -244,12 +248,17 @@ def _import_system(where: object) -> object:
     return getattr(importlib.import_module(module), name)
 
 
-def _add_trace(parser: argparse.ArgumentParser, default: str = "the first shipped trace") -> None:
+def _add_trace(
+    parser: argparse.ArgumentParser,
+    default: str = "the first shipped trace",
+    *,
+    needed: bool = False,
+) -> None:
     parser.add_argument(
         "trace",
-        nargs="?",
+        nargs=None if needed else "?",
         metavar="TRACE",
-        help=f"a trace file, or {_SHIPPED}NAME; by default {default}",
+        help=f"a trace file, or {_SHIPPED}NAME" + ("" if needed else f"; by default {default}"),
     )
     parser.add_argument(
         "--on-error",

@@ -528,11 +528,10 @@ def load(
 ) -> Trace:
     """Read a trace from a file, whatever known format it is in.
 
-    The format is recognised by content, never by name: the ``.npz`` files of `Trace.save`, the
-    text of Android's memory_replay (``aosp``) and of glibc's mtrace (``mtrace``), the code traces
-    of `pyallocx.codetraces` (``v8``, ``jitdump``, ``perfmap``, ``hotspot_xlog``,
-    ``hotspot_logcompilation``, ``jvmti``, ``luajit``), and any of these inside gzip or a zip with
-    one member (stored or deflated), nested or not. Foreign formats are read in
+    The format is recognised by content, never by name: the ``.npz`` files of `Trace.save`, and the
+    traces and code traces that `formats` lists (Android's memory_replay, glibc's mtrace, logalloc,
+    ltrace, valgrind, heaptrack, memray and others), and any of these inside gzip, zstd, xz, bzip2
+    or a zip with one member (stored or deflated), nested or not. Foreign formats are read in
     pieces; nothing is unpacked as a whole into memory. Columns that an ``.npz`` holds uncompressed
     are mapped into memory, so that a trace may be larger than memory; such a file must not be
     changed while the trace lives.
@@ -545,9 +544,9 @@ def load(
         What to do about a line that the format does not allow and about an event that cannot be
         (a free of what is not live, an allocation at a live address): raise `TraceError`, or drop
         it and count it in ``metadata["dropped"]`` by kind. Has no bearing on ``.npz``.
-    format : {"npz", "aosp", "mtrace", "v8", "jitdump", "perfmap", "hotspot_xlog", \
-"hotspot_logcompilation", "jvmti", "luajit"}, optional
-        Insist on a format instead of recognising it.
+    format : str, optional
+        Insist on a format instead of recognising it: ``"npz"``, ``"aosp"``, and what else
+        `formats` lists for reading among traces and code traces.
     member : str, optional
         The member to read of a zip that has several.
     progress : bool, optional
@@ -559,10 +558,11 @@ def load(
     Trace
         Its metadata says where it comes from. After text: ``format_version``, ``reader``, ``file``
         (base name), ``member`` where in a zip, ``counts`` (what was met beside events, such as
-        ``frees_of_null``, ``failed_allocs``, ``times_raised``), ``dropped``, and for ``aosp``
-        ``tids``, the thread number in the file of each dense thread. Kinds that did not occur are
-        left out. After a code trace also ``key_names``, and ``obtained``: for ``allocs`` and
-        ``frees`` how many were ``seen`` in the file, and how many ``inferred`` by which rule.
+        ``frees_of_null``, ``failed_allocs``, ``times_raised``), ``dropped``, and where the format
+        has them ``tids`` and ``pids``, the thread and process number in the file of each dense
+        thread, and ``key_names``. Kinds that did not occur are left out. After a code trace also
+        ``key_names``, and ``obtained``: for ``allocs`` and ``frees`` how many were ``seen`` in the
+        file, and how many ``inferred`` by which rule.
 
     Raises
     ------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import itertools
@@ -465,11 +464,6 @@ def test_truncated_or_damaged_wrapping(tmp_path: Path, kind: str, cut: int, at: 
     damaged[at % len(data)] ^= 1 + cut % 255
     outcome = load_or_message(tmp_path, bytes(damaged))
     assert "trace.txt" in outcome if isinstance(outcome, str) else len(outcome) == 200
-
-
-def test_bzip2_alone_is_not_known(tmp_path: Path) -> None:
-    with pytest.raises(px.TraceError, match="expected a trace"):
-        load_text(tmp_path, bz2.compress(TEXT))
 
 
 # ---- the binding --------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ int axpy_code_init(PyObject *module, module_state *state);
 int axpy_codeheap_init(PyObject *module, module_state *state);
 int axpy_sizefit_init(PyObject *module, module_state *state);
 int axpy_sizemap_init(PyObject *module, module_state *state);
+int axpy_writer_init(PyObject *module, module_state *state);
 
 /* py_trace.c: a column that owns what the pointer at `slot` points to, read-only by the buffer
  * protocol. Where it fails, the memory stays where it was. */

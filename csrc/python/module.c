@@ -30,7 +30,7 @@ static int module_exec(PyObject *module)
         axpy_rawlog_init(module, state) < 0 || axpy_arena_init(module, state) < 0 ||
         axpy_replay_init(module, state) < 0 || axpy_code_init(module, state) < 0 ||
         axpy_codeheap_init(module, state) < 0 || axpy_sizefit_init(module, state) < 0 ||
-        axpy_sizemap_init(module, state) < 0) {
+        axpy_sizemap_init(module, state) < 0 || axpy_writer_init(module, state) < 0) {
         return -1;
     }
     return 0;

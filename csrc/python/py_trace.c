@@ -136,6 +136,35 @@ static PyObject *raise_read(reader_object *self, int status)
                         d->what ? d->what : ax_status_text(status), self->reader.excerpt);
 }
 
+static PyObject *format_names(void)
+{
+    PyObject *names = PyTuple_New(AX_READ_FORMATS);
+    for (int i = 0; names && i < AX_READ_FORMATS; i++) {
+        PyObject *name = PyUnicode_FromString(ax_read_format_name(i));
+        if (!name || PyTuple_SetItem(names, i, name) < 0) {
+            Py_CLEAR(names);
+        }
+    }
+    return names;
+}
+
+static PyObject *unknown_format(const char *name)
+{
+    PyObject *names = format_names();
+    if (names) {
+        PyErr_Format(PyExc_ValueError, "format is '%s', allowed are %R", name, names);
+        Py_DECREF(names);
+    }
+    return NULL;
+}
+
+static PyObject *reader_formats(PyObject *type, PyObject *unused)
+{
+    (void)type;
+    (void)unused;
+    return format_names();
+}
+
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"format", "skip", NULL};
@@ -145,13 +174,13 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|p:TraceReader", names, &name, &skip)) {
         return NULL;
     }
-    if (strcmp(name, "aosp") == 0) {
-        format = AX_READ_AOSP;
-    } else if (strcmp(name, "mtrace") == 0) {
-        format = AX_READ_MTRACE;
-    } else {
-        return PyErr_Format(PyExc_ValueError, "format is '%s', allowed are 'aosp' and 'mtrace'",
-                            name);
+    for (format = 0; format < AX_READ_FORMATS; format++) {
+        if (strcmp(name, ax_read_format_name(format)) == 0) {
+            break;
+        }
+    }
+    if (format == AX_READ_FORMATS) {
+        return unknown_format(name);
     }
     reader_object *self = alloc_object(type);
     if (!self) {
@@ -221,6 +250,7 @@ static PyObject *take_columns(reader_object *self)
         {"time_ns", &c->time_ns, &c->capacity.time_ns, sizeof *c->time_ns, "Q", c->time_ns != NULL},
         {"align_log2", &c->align_log2, &c->capacity.align_log2, sizeof *c->align_log2, "B",
          c->align_log2 != NULL},
+        {"key", &c->key, &c->capacity.key, sizeof *c->key, "I", c->key != NULL},
         {"call", &c->call, &c->capacity.call, sizeof *c->call, "B", c->call != NULL},
     };
     PyObject *dict = state ? PyDict_New() : NULL;
@@ -303,7 +333,46 @@ static PyObject *reader_threads(PyObject *op, PyObject *unused)
     return list;
 }
 
+/* An address, or the name of a function, empty where the file has none. */
+static PyObject *key_name(const ax_reader *reader, size_t key)
+{
+    const char *text;
+    size_t length;
+    uint64_t address;
+    (void)ax_heaptrack_name(reader, key, &address, &text, &length);
+    if (address) {
+        /* Python 3.11 has no %llx. */
+        char digits[24];
+        PyOS_snprintf(digits, sizeof digits, "0x%llx", (unsigned long long)address);
+        return PyUnicode_FromString(digits);
+    }
+    return PyUnicode_DecodeUTF8(text ? text : "", (Py_ssize_t)length, "replace");
+}
+
+static PyObject *reader_key_names(PyObject *op, PyObject *unused)
+{
+    reader_object *self = (reader_object *)op;
+    (void)unused;
+    if (axpy_enter(&self->busy, "reader") < 0) {
+        return NULL;
+    }
+    const size_t n = ax_heaptrack_keys(&self->reader);
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list && i < n; i++) {
+        PyObject *name = key_name(&self->reader, i);
+        if (!name || PyList_SetItem(list, (Py_ssize_t)i, name) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    axpy_leave(&self->busy);
+    return list;
+}
+
 static PyMethodDef reader_methods[] = {
+    {"formats", reader_formats, METH_NOARGS | METH_STATIC,
+     "formats()\n--\n\nThe names of the formats that there are."},
+    {"key_names", reader_key_names, METH_NOARGS,
+     "key_names($self, /)\n--\n\nWhat is at the top of the call stack of each key."},
     {"feed", reader_feed, METH_O,
      "feed($self, data, /)\n--\n\nRead further bytes; they may end anywhere in a line."},
     {"finish", reader_finish, METH_NOARGS, "finish($self, /)\n--\n\nRead the last line."},
@@ -317,10 +386,9 @@ static PyMethodDef reader_methods[] = {
 };
 
 static PyType_Slot reader_slots[] = {
-    {Py_tp_doc,
-     "TraceReader(format, skip=False)\n--\n\n"
-     "Reads a text trace fed in pieces. format: 'aosp' or 'mtrace'. skip: drop and count "
-     "what would raise TraceError."},
+    {Py_tp_doc, "TraceReader(format, skip=False)\n--\n\n"
+                "Reads a text trace fed in pieces. format: one of formats(). skip: drop and count "
+                "what would raise TraceError."},
     {Py_tp_new, reader_new},
     {Py_tp_dealloc, reader_dealloc},
     {Py_tp_methods, reader_methods},

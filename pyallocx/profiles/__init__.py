@@ -136,7 +136,7 @@ class _ProfileLoader(Unwrapper[Profile | Trace]):
             except UnknownFormat:
                 raise TraceError(
                     f"{name}: expected a profile ({_KINDS}) or a trace ({kinds_of_traces()}), "
-                    f"plain or inside gzip or zip; {_begins(head)}"
+                    f"plain or inside gzip, zip, zstd, xz or bzip2; {_begins(head)}"
                 ) from None
             if kind == "perfmap" and _NO_ADDRESSES.match(head):
                 # Of a perf map these would be addresses and sizes in hexadecimal, and names.
@@ -148,8 +148,8 @@ class _ProfileLoader(Unwrapper[Profile | Trace]):
             return self.traces.read_text(stream, name, kind)
         if format is None:
             raise TraceError(
-                f"{name}: expected a profile ({_KINDS}), plain or inside gzip or zip "
-                f"(a trace is read by px.load); {_begins(head)}"
+                f"{name}: expected a profile ({_KINDS}), plain or inside gzip, zip, zstd, xz or "
+                f"bzip2 (a trace is read by px.load); {_begins(head)}"
             )
         reader = FORMATS[format](self.weight)
         metadata: dict[str, Any] = {"format": format, "file": self.base_name}

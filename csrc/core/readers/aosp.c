@@ -5,6 +5,8 @@
  *     TID: memalign 0xPTR ALIGN SIZE [START END] TID: thread_done 0x0 [END]
  *
  * Sizes and times are decimal, times in nanoseconds. The start is kept as the time of the event.
+ * Behind a free or a realloc newer recorders write how many bytes of the old object were in memory
+ * (-1: not known), which is only counted.
  */
 #include "reader.h"
 
@@ -32,29 +34,42 @@ static const char *const want_address = "expected an address: 0x and up to 16 he
 static const char *const want_size = "expected a decimal number that fits 64 bits";
 static const char *const want_times = "expected the start and end time, or the end of the line";
 
-/* The times at the end of a line. NULL, or what was expected. */
-static const char *read_times(ax_reader *reader, const char *p, const char *end)
+/* The numbers at the end of a line: the times, and in a free or realloc perhaps the bytes that were
+ * present. NULL, or what was expected. */
+static const char *read_tail(ax_reader *reader, const char *p, const char *end, int of_old)
 {
-    uint64_t stop;
+    uint64_t number[3];
+    int n = 0;
     ax_skip_blanks(&p, end);
-    const int timed = p < end;
-    if (timed) {
-        if (!next_number(&p, end, &reader->time_ns) || !next_number(&p, end, &stop)) {
-            return want_times;
-        }
-        ax_skip_blanks(&p, end);
-        if (p < end) {
+    while (p < end) {
+        if (n == (of_old ? 3 : 2)) {
             return "expected the end of the line";
         }
-        if (stop < reader->time_ns) {
-            return "expected an end time that is not before the start time";
+        /* Only as the last of one or three numbers. */
+        if (of_old && n != 1 && end - p == 2 && p[0] == '-' && p[1] == '1') {
+            p = end;
+        } else if (!next_number(&p, end, &number[n])) {
+            return want_times;
         }
+        n++;
+        ax_skip_blanks(&p, end);
+    }
+    const int timed = n >= 2;
+    if (n == 1 && !of_old) {
+        return want_times;
+    }
+    reader->counts[AX_READ_PRESENT_BYTES] += (unsigned)n & 1;
+    if (timed && number[1] < number[0]) {
+        return "expected an end time that is not before the start time";
     }
     if (reader->timed < 0) {
         reader->timed = timed;
     } else if (reader->timed != timed) {
         return timed ? "expected no times, as on the lines before"
                      : "expected a start and an end time, as on the lines before";
+    }
+    if (timed) {
+        reader->time_ns = number[0];
     }
     return NULL;
 }
@@ -119,7 +134,7 @@ int ax_aosp_line(ax_reader *reader, const char *p, const char *end)
     if (!is_free && !next_number(&p, end, &size)) {
         return ax_read_syntax(reader, want_size);
     }
-    wrong = read_times(reader, p, end);
+    wrong = read_tail(reader, p, end, is_free || is_realloc);
     if (wrong) {
         return ax_read_syntax(reader, wrong);
     }
