@@ -67,7 +67,7 @@ def _table() -> tuple[Format, ...]:
         "rawlog",
         "pyallocx record",
         "threads time alignment? calls sites?",
-        "what the recorder writes while a program runs; failed calls and more as asides",
+        "what the recorder leaves; calls that failed and the like become asides",
     )
     trace(
         "aosp",

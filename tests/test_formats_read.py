@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from format_cases import MUNGED, TEXTS
+from format_cases import MUNGED, RAWLOG, TEXTS
 
 import pyallocx as px
 
@@ -218,8 +218,11 @@ def test_a_broken_first_line_gets_the_error_of_its_format(
 
 
 def test_raw_logs_are_known_by_their_first_bytes(tmp_path: Path) -> None:
-    with pytest.raises(px.TraceError, match="raw log"):
+    with pytest.raises(px.TraceError, match="ends inside its header"):
         load(tmp_path, b"AXRAWLOG" + bytes(100))
+    for data in (RAWLOG, gzip.compress(RAWLOG), lzma.compress(RAWLOG)):
+        trace = load(tmp_path, data)
+        assert shape(trace) == [(A, 0, 48), (A, 1, 100), (F, 0, 0)]
 
 
 # ---- real files ---------------------------------------------------------------------------------
