@@ -60,9 +60,7 @@ def test_times_and_the_header(tmp_path: Path) -> None:
 
 
 def test_sites_are_the_callers(tmp_path: Path) -> None:
-    _, (log,) = recording.run(
-        tmp_path, recording.program("counts.c"), flags=raw.SITES | raw.USABLE
-    )
+    _, (log,) = recording.run(tmp_path, recording.program("counts.c"), flags=raw.SITES | raw.USABLE)
     recording.flawless(log)
     assert len(log.maps) == 2  # at the start and at the end
     ranges = []
@@ -146,7 +144,9 @@ def test_allocator_libraries(tmp_path: Path, allocator: str) -> None:
     tried = subprocess.run(["cat"], env={"LD_PRELOAD": allocator}, input=b"", capture_output=True)
     if tried.stderr:
         pytest.skip(f"no {allocator}")
-    output, (log,) = recording.run(tmp_path, recording.program("counts.c"), "20000", "other", preload_too=allocator)
+    output, (log,) = recording.run(
+        tmp_path, recording.program("counts.c"), "20000", "other", preload_too=allocator
+    )
     found = recording.flawless(log)
     wanted = told(output)
     assert log.count(raw.MALLOC) - wanted["malloc"] in (0, 1)  # a C++ library's reserve
