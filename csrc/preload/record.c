@@ -11,9 +11,7 @@
 bool ax_own_malloc(void)
 {
     void *(*volatile theirs)(size_t) = malloc;
-    uintptr_t low, high;
-    ax_object_range(ax_early, &low, &high);
-    return (uintptr_t)theirs < low || (uintptr_t)theirs >= high;
+    return (uintptr_t)theirs < ax_our_low || (uintptr_t)theirs >= ax_our_high;
 }
 
 /* With the caller of operator new, where that calls us. */
@@ -72,6 +70,13 @@ AX_EXPORT void *calloc(size_t count, size_t size)
     return address;
 }
 
+static __attribute__((noinline)) void free_slowly(void *address, uintptr_t caller)
+{
+    record_before(AX_RAWLOG_FREE, address, 0, caller);
+    ax_real.free(address);
+    AX_STAY();
+}
+
 /* What free leaves in errno is what was there before; the real one sees to that itself since glibc
  * 2.33, and the hot path makes no call that could. */
 AX_EXPORT void free(void *address)
@@ -89,7 +94,8 @@ AX_EXPORT void free(void *address)
         return;
     }
     if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_FREE, address, 0, false))) {
-        record_before(AX_RAWLOG_FREE, address, 0, AX_CALLER);
+        free_slowly(address, AX_CALLER);
+        return;
     }
     ax_real.free(address);
 }
@@ -99,8 +105,7 @@ AX_EXPORT void cfree(void *address);
 AX_EXPORT void cfree(void *address)
 {
     if (address && !ax_is_early(address)) {
-        record_before(AX_RAWLOG_FREE, address, 0, AX_CALLER);
-        ax_real.free(address);
+        free_slowly(address, AX_CALLER);
     }
 }
 

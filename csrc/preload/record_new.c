@@ -97,7 +97,8 @@ static void last_delete(void *address)
     free(address);
 }
 
-static void note_new(const void *address, size_t size, size_t align, uintptr_t caller)
+static __attribute__((noinline)) void note_new(const void *address, size_t size, size_t align,
+                                               uintptr_t caller)
 {
     const ax_event event = {.kind = AX_RAWLOG_NEW | (address ? 0 : AX_RAWLOG_FAILED),
                             .address = (uintptr_t)address,
@@ -108,7 +109,7 @@ static void note_new(const void *address, size_t size, size_t align, uintptr_t c
     ax_record(&event);
 }
 
-static void note_delete(const void *address, uintptr_t caller)
+static __attribute__((noinline)) void note_delete(const void *address, uintptr_t caller)
 {
     const ax_event event = {
         .kind = AX_RAWLOG_DELETE, .address = (uintptr_t)address, .caller = caller};
@@ -164,6 +165,9 @@ static bool set_site(uintptr_t caller)
         REAL(name, void, types, last_delete);      \
         if (AX_UNLIKELY(of##name.direct)) {        \
             note_delete(address, AX_CALLER);       \
+            real arguments;                        \
+            AX_STAY();                             \
+            return;                                \
         }                                          \
         real arguments;                            \
     }

@@ -130,7 +130,7 @@ int main(int argc, char **argv)
             break;
         case 4:
             if (draw() % 8 == 0) {
-                const int pages = draw() % 2 == 0;
+                const int pages = draw() % 2 == 0 && exact; /* jemalloc has no pvalloc */
                 count[pages ? 8 : 7]++;
                 p = pages ? pvalloc(size) : valloc(size);
                 sizes[at] = size;
