@@ -184,6 +184,14 @@ def test_a_malloc_of_the_programs_own_is_noticed(tmp_path: Path) -> None:
     assert log.count(raw.MALLOC, raw.REALLOC_BEGIN) == 0
 
 
+def test_a_program_at_a_fixed_place_has_none_of_its_own(tmp_path: Path) -> None:
+    # It refers to malloc by a jump of its own, which then is what everybody finds.
+    program = recording.program("counts.c", "-no-pie", "-fno-pie", "-DFIXED", name="fixed")
+    _, (log,) = recording.run(tmp_path, program, "2000")
+    assert log.header.own_malloc == 0
+    recording.flawless(log)
+
+
 def test_only_children_of_the_launcher(tmp_path: Path) -> None:
     program = recording.program("counts.c")
     script = f"{program} 100 >/dev/null; {program} 100 >/dev/null"

@@ -72,6 +72,7 @@ typedef struct ax_thread {
     uint32_t number;
     uint32_t rounds;     /* of key destructors that have run; AX_DEAD: the window is given back */
     uint32_t starting;   /* inside of ax_start */
+    uint32_t refused;    /* events from there */
     uint64_t fork_stamp; /* set while fork runs */
     uintptr_t new_site;  /* with SITES: the caller of operator new, while that runs */
 } ax_thread;

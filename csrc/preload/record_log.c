@@ -315,7 +315,8 @@ out:
 
 void ax_record(const ax_event *event)
 {
-    if (ax_set.off || ax_resolving || ax_self.starting) {
+    if (AX_UNLIKELY(ax_set.off || ax_resolving || ax_self.starting)) {
+        ax_self.refused += ax_self.starting;
         return;
     }
     /* An allocator that works by calling itself through its public names. Where it ends in a jump

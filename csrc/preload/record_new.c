@@ -41,7 +41,7 @@ static void *elsewhere(const char *name, uintptr_t caller)
     return found;
 }
 
-static __attribute__((noinline)) void find(ax_operator *operator, const char * name,
+static __attribute__((noinline)) void find(ax_operator *kept, const char *name,
                                            void (*last_resort)(void), uintptr_t caller)
 {
     const int error = errno;
@@ -50,13 +50,16 @@ static __attribute__((noinline)) void find(ax_operator *operator, const char * n
         found = elsewhere(name, caller);
     }
     ax_resolve(); /* says where the allocator is */
-    operator->direct = ax_mode & AX_MODE_FOREIGN &&(uintptr_t) found >= ax_allocator_low &&
-        (uintptr_t)found < ax_allocator_high;
+    kept->direct = ax_mode & AX_MODE_FOREIGN && (uintptr_t)found >= ax_allocator_low &&
+                   (uintptr_t)found < ax_allocator_high;
+    if (!found && ax_mode & AX_MODE_FOREIGN) {
+        kept->direct = true; /* what a foreign allocator is asked from here counts as its own */
+    }
     void (*function)(void) = last_resort;
     if (found) {
         __builtin_memcpy(&function, &found, sizeof function);
     }
-    __atomic_store_n(&operator->real, function, __ATOMIC_RELEASE);
+    __atomic_store_n(&kept->real, function, __ATOMIC_RELEASE);
     errno = error;
 }
 

@@ -65,12 +65,12 @@ static void *first_realloc(void *old, size_t size)
     if (resolved()) {
         return ax_real.realloc(old, size);
     }
-    void *new = early(size, 16);
-    if (new &&old) {
+    void *fresh = early(size, 16);
+    if (fresh && old) {
         const size_t had = early_size(old);
-        memcpy(new, old, had < size ? had : size);
+        memcpy(fresh, old, had < size ? had : size);
     }
-    return new;
+    return fresh;
 }
 
 static void first_free(void *address)

@@ -22,6 +22,10 @@ static uint64_t draw(void)
     return state;
 }
 
+#ifdef FIXED
+void *(*volatile referred)(size_t) = malloc;
+#endif
+
 int main(int argc, char **argv)
 {
     static const char *const names[] = {"malloc", "calloc", "realloc", "reallocarray",
