@@ -75,7 +75,7 @@ def read_rawlog(
     progress : bool, optional
         Whether to show a progress bar.
     added : mapping, optional
-        Further metadata; None takes back what the log says.
+        Further metadata.
     """
     try:
         log = RawLog(file.fileno(), skip=skip)
@@ -92,7 +92,6 @@ def read_rawlog(
     if base_name is not None:
         metadata["file"] = base_name
     metadata |= {**describe(header), **(added or {})}
-    metadata = {name: value for name, value in metadata.items() if value is not None}
     metadata["counts"] = {kind: count for kind, count in counts.items() if count}
     metadata["dropped"] = {kind: count for kind, count in dropped.items() if count}
     tables = {

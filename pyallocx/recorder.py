@@ -26,7 +26,6 @@ from pyallocx._running import (
     until_it_ends,
     wait_for,
 )
-from pyallocx._symbols import exports
 from pyallocx.codetraces.record import CodeLog
 from pyallocx.preload import library_path
 from pyallocx.trace import Trace
@@ -410,9 +409,6 @@ def _read(
 
 
 def _load(log: _Log, progress: bool | None, added: Mapping[str, Any]) -> Trace:
-    if log.header["own_malloc"] and exports(os.fsdecode(log.header["exe"]), "malloc") is False:
-        # A program that is not position independent has an address for malloc, which leads to ours.
-        added = {**added, "own_malloc": None}
     with open(log.path, "rb") as file:
         # What a program that died has torn is left out, and counted.
         return read_rawlog(file, log.path, None, skip=True, progress=progress, added=added)

@@ -335,7 +335,6 @@ def test_one_run_gives_allocations_and_code(tmp_path: Path) -> None:
     assert run.code.metadata["reader"] == "v8"
     assert len(run.trace) > 10_000
     assert run.trace.metadata["command"] == ["node", "-e", script]
-    # Its file has an address for malloc, which is ours.
     assert "own_malloc" not in run.trace.metadata
     assert px.load(tmp_path / "o.code.npz") == run.code
     with pytest.raises(px.UnknownProgram, match="expected node or java"):
