@@ -259,20 +259,22 @@ class Unpacker:
     def __init__(self, op: npt.NDArray[np.uint8]) -> None:
         self.op = op
         self.count: npt.NDArray[np.intp] | None = None
-        self._chosen: dict[tuple[int, int], npt.NDArray[np.bool_]] = {}
+        self._events: dict[tuple[int, int], npt.NDArray[np.intp]] = {}
 
-    def chosen(self, ops: tuple[int, int]) -> npt.NDArray[np.bool_]:
-        """Return where one of two operations is."""
-        if ops not in self._chosen:
-            self._chosen[ops] = _is_any(self.op, ops)
-        return self._chosen[ops]
+    def events(self, ops: tuple[int, int]) -> npt.NDArray[np.intp]:
+        """Return which events are of one of two operations."""
+        if ops not in self._events:
+            # Places rather than a mask: where operations come in no order, it is three times as
+            # fast to use.
+            self._events[ops] = np.flatnonzero(_is_any(self.op, ops))
+        return self._events[ops]
 
     def column(
         self, encoding: str, numbers: Array, label: str, columns: Mapping[str, Array | None]
     ) -> Array:
         """Return a column of the trace; `columns` are those unpacked before it."""
         ops = {"ago": _NAMED, "asked": _ASKED, "own": _OWN}.get(encoding)
-        expected = len(self.op) if ops is None else int(np.count_nonzero(self.chosen(ops)))
+        expected = len(self.op) if ops is None else len(self.events(ops))
         if len(numbers) != expected:
             raise TraceError(
                 f"{label}: expected {expected:,} numbers, as 'op' says, found {len(numbers):,}"
@@ -280,19 +282,20 @@ class Unpacker:
         if ops is None:
             return np.cumsum(numbers, out=numbers) if encoding == "steps" else numbers
         made = np.zeros(len(self.op), dtype=numbers.dtype)
+        allocs = self.events((OP_ALLOC, OP_ALLOC))
         if encoding == "ago":
-            allocs = np.cumsum(self.op == OP_ALLOC, dtype=numbers.dtype)
-            allocs -= numbers.dtype.type(1)
             made.fill(np.iinfo(numbers.dtype).max)
-            np.copyto(made, allocs, where=self.op == OP_ALLOC)
-            made[self.chosen(ops)] = allocs[self.chosen(ops)] - numbers
+            made[allocs] = np.arange(len(allocs), dtype=numbers.dtype)
+            named = self.events(_NAMED)
+            before = np.cumsum(self.op == OP_ALLOC, dtype=numbers.dtype)
+            made[named] = before[named] - numbers.dtype.type(1) - numbers
             return made
-        made[self.chosen(ops)] = numbers
+        made[self.events(ops)] = numbers
         if encoding == "own":
-            first = made[self.op == OP_ALLOC]
+            first = made[allocs]
             thing = columns["object"]
             assert thing is not None
-            named = self.chosen(_NAMED)
+            named = self.events(_NAMED)
             things = thing[named]
             # The check of the trace would say so, but it comes later.
             if len(things) and int(things.max()) >= len(first):

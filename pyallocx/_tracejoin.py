@@ -82,7 +82,7 @@ def concatenate(
     >>> px.concatenate(parts, continued=True) == trace
     True
     >>> px.concatenate([trace, trace])
-    Trace(2,000 events, 1,190 objects)
+    Trace(2,000 events, 1,428 objects)
     """
     parts = _checked(traces)
     if continued and free_between:

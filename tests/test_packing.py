@@ -236,6 +236,10 @@ def test_good_members_are_good(tmp_path: Path) -> None:
         # An age before the first alloc.
         ({"object.u4.ago": planes([1, 2]), "key.u4.own": None}, "event 3: free of an object that"),
         ({"object.u4.ago": planes([1, 2])}, "an event names object 4294967295, of 2"),
+        (
+            {"object.u4.ago": None, "object": np.array([0, 1, 2, 1], np.uint32)},
+            "an event names object 2, of 2",
+        ),
         ({"object.u4.ago": planes(*[[255, 0]] * 4), "key.u4.own": None}, "event 2: realloc of an"),
         ({"object.u4.ago": planes(*[[1, 0]] * 5)}, "found 5 planes, allowed are 1 to 4"),
         ({"object.u4.ago": np.zeros((0, 2), np.uint8)}, "found 0 planes, allowed are 1 to 4"),

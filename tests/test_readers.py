@@ -120,6 +120,17 @@ def test_aosp_what_is_counted(tmp_path: Path) -> None:
     assert trace.align_log2.tolist() == [0, 0, 0, 5]
 
 
+def test_aosp_names_the_function_of_each_event(tmp_path: Path) -> None:
+    trace = load_text(
+        tmp_path,
+        "1: malloc 0x10 1\n1: calloc 0x20 2 3\n1: memalign 0x30 64 1\n1: realloc 0x40 0x10 2\n"
+        "1: calloc 0x50 1 1\n1: free 0x20\n1: realloc 0x60 0x0 1\n",
+    )
+    assert trace.call is not None
+    names = ["malloc", "calloc", "memalign", "realloc", "calloc", "free", "realloc"]
+    assert [px.CALLS[call] for call in trace.call] == names
+
+
 def test_many_addresses(tmp_path: Path) -> None:
     """Thousands of live addresses, freed in any order: the map loses none and keeps none."""
     random = np.random.default_rng(5)
