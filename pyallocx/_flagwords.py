@@ -19,6 +19,9 @@ PROFILE_FORMATS: Final = (
     "memcached",
     "fleet",
     "heaptrack",
+    "dhat",
+    "bpftrace",
+    "memleak",
 )
 """What ``--format`` takes, the names of `pyallocx.profiles.FORMATS`, without the readers."""
 

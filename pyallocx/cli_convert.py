@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyallocx._cli_base import NO_DASH, Once, UsageError, add_switch, check_targets
+from pyallocx._files import is_standard_output
 from pyallocx.profile import Profile
 from pyallocx.units import counted, format_count, printable
 
@@ -87,12 +89,14 @@ def _convert(
     if options.json:
         print(json.dumps(told, indent=2))
         return 0
-    print(
+    lines = [
         f"{printable(name)}: {counted(told['events'], 'event')} written to "
-        f"{printable(options.out)} as {chosen}"
-    )
-    for line in (*_left_out(told["left_out"]), *_noted(told["notes"])):
-        print(line)
+        f"{printable(options.out)} as {chosen}",
+        *_left_out(told["left_out"]),
+        *_noted(told["notes"]),
+    ]
+    # Where the trace went to standard output, nothing else may.
+    print("\n".join(lines), file=sys.stderr if is_standard_output(options.out) else None)
     return 0
 
 

@@ -76,19 +76,25 @@ def _table() -> tuple[Format, ...]:
         "posix_memalign and aligned_alloc are written as memalign",
         "rw",
     )
-    trace("csv", "pyallocx", "threads? time? alignment? calls? sites? arenas?", "", "rw")
+    trace(
+        "csv",
+        "pyallocx",
+        "threads time? alignment? calls? sites? arenas?",
+        "all columns, a row an event",
+        "rw",
+    )
     trace(
         "parquet",
         "pyallocx",
-        "threads? time? alignment? calls? sites? arenas?",
-        "needs pyarrow: extra parquet",
+        "threads time? alignment? calls? sites? arenas?",
+        "all columns and metadata; by pyarrow: extra parquet",
         "rw",
     )
     trace(
         "c",
         "pyallocx",
-        "threads? time? alignment? calls? sites? arenas?",
-        "a C header for benchmarks",
+        "threads? alignment?",
+        "a C header with an array, for benchmarks; a slot for each live object",
         "w",
     )
     trace("mtrace", "glibc's mtrace", "", "two lines a realloc; calloc is a malloc")
@@ -130,7 +136,7 @@ def _table() -> tuple[Format, ...]:
     trace(
         "memray",
         "memray",
-        "threads time? alignment? calls sites?",
+        "threads calls sites",
         "by memray's own reader: extra memray",
     )
     code("v8", "node --log-code", note="pages that were given back end their code")
@@ -147,6 +153,9 @@ def _table() -> tuple[Format, ...]:
     profile("memcached", "memcached's 'stats sizes' and 'stats slabs'")
     profile("fleet", "fleetbench")
     profile("heaptrack", "heaptrack_print -H")
+    profile("dhat", "valgrind --tool=dhat", "means of call sites")
+    profile("bpftrace", "bpftrace: hist(), lhist(), counts by size", "upper ends of ranges")
+    profile("memleak", "memleak of bcc", "means of call sites; requests with -a")
     return tuple(rows)
 
 

@@ -416,6 +416,9 @@ def load_profile(
     fleet         ``size, rate, live`` lines: distributions of whole fleets
     heaptrack     the histogram of ``heaptrack_print -H``: text with a tab; read only on request,
                   else it is text
+    dhat          what valgrind's DHAT writes: JSON; sizes are means of call sites
+    bpftrace      a map that bpftrace printed: hist, lhist, or counts by size
+    memleak       reports of bcc's memleak: sizes are means of call sites
     ============  ==================================================================================
 
     Parameters
@@ -425,7 +428,7 @@ def load_profile(
     format : str, optional
         Insist on a format instead of recognising it.
     weight : {"count", "peak", "end", "byte_time"}, optional
-        Of the formats that carry several, jemalloc and fleet, which to take; by default
+        Of the formats that carry several (jemalloc, fleet, dhat), which to take; by default
         ``"count"``. ``"peak"`` and ``"end"`` are what is live. All other formats carry one
         histogram, which is taken whatever is asked for.
     member : str, optional

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import pyallocx as px
 from pyallocx.cli import main
-from pyallocx.profiles import FORMATS, _reader, jemalloc, recognise
+from pyallocx.profiles import FORMATS, _json, _reader, recognise
 
 SCUDO = b"""<malloc version="scudo-1">
 <alloc size="0" count="4"/>
@@ -83,7 +83,32 @@ def jemalloc_json(**arenas):
 
 
 JEMALLOC = jemalloc_json(**{"0": arena([5, 0, 7], [1, 0, 0])})
+DHAT = json.dumps(
+    {
+        "dhatFileVersion": 2,
+        "mode": "heap",
+        "pps": [{"tb": 35, "tbk": 10, "gb": 12, "gbk": 3, "eb": 0, "ebk": 0, "fs": [1]}],
+    }
+).encode()
+BPFTRACE = b"""Attaching 1 probe...
+^C
+
+@bytes:
+[0]                    5 |@@                         |
+[16, 32)              12 |@@@@                       |
+[1K, 2K)               1 |                           |
+
+"""
+MEMLEAK = b"""Attaching to pid 5193, Ctrl+C to quit.
+[11:16:33] Top 10 stacks with outstanding allocations:
+\t80 bytes in 5 allocations from stack
+\t\tmain+0x6d [allocs]
+\t\t__libc_start_main+0xf0 [libc-2.21.so]
+"""
 SAMPLES = {
+    "dhat": DHAT,
+    "bpftrace": BPFTRACE,
+    "memleak": MEMLEAK,
     "scudo": SCUDO,
     "glibc-free": GLIBC,
     "memcached": MEMCACHED,
@@ -361,7 +386,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
     assert len(load(b"1 1\n2 1\n3 1\n3 1\n", tmp_path)) == 3
     with pytest.raises(px.TraceError, match="line 4: expected at most 3 different sizes"):
         load(b"1 1\n2 1\n3 1\n4 1\n", tmp_path)
-    monkeypatch.setattr(jemalloc, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(_json, "_MOST_BYTES", 1 << 20)
     with pytest.raises(px.TraceError, match="at most 1 MiB of JSON"):
         load(gzip.compress(JEMALLOC + b" " * (1 << 20)), tmp_path)
 

@@ -412,6 +412,56 @@ def test_a_parquet_of_something_else_is_refused(tmp_path: Path) -> None:
             px.load(path)
 
 
+def load_or_message(path: Path) -> px.Trace | str:
+    try:
+        return px.load(path)
+    except px.TraceError as error:
+        return str(error)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, data: bytes) -> bytes:
+    """Change bytes here and there, repeat lines, cut."""
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data)))
+        to = draw(st.one_of(st.just(at), st.integers(at, min(len(data), at + 12))))
+        evil = st.sampled_from(
+            [b",", b"\n", b"\r\n", b"free,", b"\n\n", b"99999999999999999999", b"-1"]
+        )
+        data = data[:at] + draw(st.one_of(evil, st.binary(max_size=3))) + data[to:]
+    return data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data
+
+
+@QUICK
+@given(st.data(), traces(max_events=8))
+def test_a_damaged_csv_is_a_trace_or_an_error(
+    tmp_path: Path, data: st.DataObject, trace: px.Trace
+) -> None:
+    path = tmp_path / "trace.csv"
+    px.write(trace, path)
+    path.write_bytes(data.draw(damaged(path.read_bytes())))
+    found = load_or_message(path)
+    if isinstance(found, str):
+        assert found.startswith(str(path))
+    elif found.metadata["reader"] == "csv":
+        # What is read is what is there: written again it is the same but for line ends.
+        text = path.read_bytes().replace(b"\r\n", b"\n").removeprefix(b"\xef\xbb\xbf")
+        px.write(found, path)
+        assert path.read_bytes().rstrip(b"\n") == text.rstrip(b"\n")
+
+
+@QUICK
+@given(st.data())
+def test_a_damaged_parquet_is_a_trace_or_an_error(tmp_path: Path, data: st.DataObject) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "trace.parquet"
+    px.write(px.Trace([A, R, F], [0, 0, 0], [8, 9, 0], key=[1, 2, 3]), path)
+    path.write_bytes(data.draw(damaged(path.read_bytes())))
+    found = load_or_message(path)
+    if isinstance(found, str):
+        assert found.startswith(str(path))
+
+
 # ---- c ------------------------------------------------------------------------------------------
 
 HARNESS = """\

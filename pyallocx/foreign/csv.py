@@ -42,8 +42,8 @@ def read(source: Source) -> Trace:
     except StopIteration:
         source.fail("the file is empty")
     row = _row(names)
-    lines = re.compile(b"(?:" + row.pattern + b")*")
-    parts: list[npt.NDArray[np.uint64]] = []
+    lines = re.compile(b"(?:" + row.pattern + b")*+")
+    parts: dict[str, list[Array]] = {name: [] for name in names}
     line = 2
     for text in pieces:
         if b"\r" in text:
@@ -56,10 +56,14 @@ def read(source: Source) -> Trace:
         flat = np.fromstring(plain.replace(b"\n", b",")[:-1].decode(), dtype=np.uint64, sep=",")
         table = flat.reshape(-1, len(names))
         _check_ranges(source, table, text, names, line)
-        parts.append(table)
+        for place, name in enumerate(names):
+            parts[name].append(table[:, place].astype(COLUMN_DTYPES[name][-1]))
         line += len(table)
-    table = np.concatenate(parts) if parts else np.empty((0, len(names)), np.uint64)
-    columns = {name: _column(name, table[:, i]) for i, name in enumerate(names)}
+    columns = {
+        name: np.concatenate(part) if part else np.empty(0, COLUMN_DTYPES[name][-1])
+        for name, part in parts.items()
+    }
+    columns["object"] = _objects(columns["object"])
     return source.trace(columns, {})
 
 
@@ -154,11 +158,9 @@ def _check_ranges(
                 )
 
 
-def _column(name: str, values: npt.NDArray[np.uint64]) -> Array:
-    dtype = np.dtype(COLUMN_DTYPES[name][-1])
-    if name == "object" and len(values) < 2**32 - 1:
-        # There are at most as many objects as events, and none is all ones.
-        large = values[values != _MOST]
-        if not len(large) or int(large.max()) < 2**32 - 1:
-            dtype = np.dtype(np.uint32)
-    return values.astype(dtype)
+def _objects(values: Array) -> Array:
+    """Return the column with 4 bytes an item where those hold all, as nearly always."""
+    named = values[values != _MOST]
+    # All ones is none there, too.
+    narrow = not len(named) or int(named.max()) < 2**32 - 1
+    return values.astype(np.uint32) if narrow else values

@@ -21,26 +21,37 @@ names. A free has the key of its object. Alignments are not recorded.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import tempfile
 from array import array
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from pyallocx._columns import COLUMN_DTYPES, Array
-from pyallocx._core import CALL_NAMES
+from pyallocx._core import CALL_NAMES, TraceError
 from pyallocx.foreign._source import Source
-from pyallocx.trace import OP_ALLOC, OP_FREE, OP_REALLOC, Trace
+from pyallocx.trace import OP_ALLOC, OP_FREE, OP_REALLOC, Trace, load
 
 __all__ = ["read", "recognise"]
 
 # Captures are one frame of LZ4 or plain.
 _BEGINNING: Final = re.compile(rb"memray\0|\x04\x22\x4d\x18.{3,24}memray\0", re.DOTALL)
-_BAR_RECORDS: Final = 1 << 14
+_BAR_RECORDS: Final = 1 << 15
 _LONG_RECORDS: Final = 1_000_000
 _COUNTS: Final = ("reallocs_paired", "frees_of_untracked", "frees_inferred", "mmaps", "munmaps")
 _MAPS: Final = {"MMAP": "mmaps", "MUNMAP": "munmaps"}
+_CHILD: Final = f"import sys; from {__name__} import main; main(sys.argv[1:])"
+_MADE: Final = "trace.npz"
+_ERROR: Final = "error.txt"
 _MAP_DTYPES: Final = {
     "event": "u8",
     "thread": "u4",
@@ -57,21 +68,73 @@ def recognise(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Read all records."""
-    try:
-        memray = importlib.import_module("memray")
-    except ImportError as exc:
-        raise ImportError(
-            "a capture of memray needs memray: pip install 'pyallocx[memray]'"
-        ) from exc
-    with source.on_disk() as path:
+    """Read all records, in a process of its own: a damaged file may kill memray's reader."""
+    if importlib.util.find_spec("memray") is None:
+        raise ImportError("a capture of memray needs memray: pip install 'pyallocx[memray]'")
+    with (
+        source.on_disk() as path,
+        tempfile.TemporaryDirectory(prefix="pyallocx-") as folder,
+    ):
+        code, complaint = _run_child(source, path, folder)
+        made, error = Path(folder, _MADE), Path(folder, _ERROR)
+        if error.exists():
+            raise TraceError(error.read_text("utf-8"))
+        if code or not made.exists():
+            how = f"died ({signal.Signals(-code).name})" if code < 0 else "failed"
+            source.fail(f"memray's reader {how}, so the file is damaged{complaint}")
+        mapped = load(made, progress=False)
+        # What is mapped would keep the file on disk.
+        columns = {n: None if c is None else np.array(c) for n, c in mapped.columns().items()}
+        asides = {
+            name: {n: np.array(c) for n, c in aside.items()}
+            for name, aside in mapped.asides.items()
+        }
+    return Trace._adopt(columns, mapped.metadata, False, asides)
+
+
+def _run_child(source: Source, path: str, folder: str) -> tuple[int, str]:
+    """Read `path` in another process; returns its exit code, and what it complained of last."""
+    arguments = [path, folder, source.name, source.base_name, json.dumps(source.members)]
+    with (
+        tempfile.TemporaryFile() as complaints,
+        subprocess.Popen(
+            [sys.executable, "-c", _CHILD, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        ) as child,
+    ):
+        assert child.stdout is not None
         try:
-            with contextlib.closing(memray.FileReader(path)) as file:
-                return _Records(source, memray, file).read()
-        except (OSError, ValueError, RuntimeError, NotImplementedError) as error:
-            if isinstance(error, OSError) and error.errno is not None and error.filename:
-                raise
-            source.fail(f"memray cannot read it as a trace: {error}")
+            total = int(child.stdout.readline() or b"0")
+            with source.bar(total, " records", total >= _LONG_RECORDS) as bar:
+                for line in child.stdout:
+                    bar.update(int(line))
+            code = child.wait()
+        finally:
+            child.kill()
+        complaints.seek(0)
+        last = complaints.read()[-2000:].decode("utf-8", "replace").strip().splitlines()[-1:]
+        return code, "".join(f" ({line[:200]})" for line in last)
+
+
+def main(arguments: list[str]) -> None:
+    """Read a capture, and leave a trace or an error in a folder; prints how far it is."""
+    path, folder, name, base_name, members = arguments
+    nothing: Any = None
+    source = Source(nothing, nothing, path, name, base_name, False, "memray")
+    source.members = json.loads(members)
+    memray = importlib.import_module("memray")
+    try:
+        with contextlib.closing(memray.FileReader(path)) as file:
+            trace = _Records(source, memray, file).read(lambda n: print(n, flush=True))
+        trace.save(Path(folder, _MADE), compress=False)
+    except (OSError, ValueError, RuntimeError, NotImplementedError) as error:
+        text = str(error)
+        if not isinstance(error, TraceError):
+            text = f"{name}: memray cannot read it as a trace: {error}"
+        Path(folder, _ERROR).write_text(text, "utf-8", "replace")
 
 
 class _Records:
@@ -95,12 +158,12 @@ class _Records:
         self.maps = {name: array("Q") for name in _MAP_DTYPES}
         self.counts = dict.fromkeys(("records", *_COUNTS), 0)
 
-    def read(self) -> Trace:
-        """Read them."""
+    def read(self, tell: Callable[[int], object] = lambda n: None) -> Trace:
+        """Read them; `tell` is told how many there are, then how many more are done."""
         about = self.file.metadata
         claimed = int(about.total_allocations)
-        with self.source.bar(claimed, " records", claimed >= _LONG_RECORDS) as bar:
-            self._walk(bar)
+        tell(claimed)
+        self._walk(tell)
         records = self.counts["records"]
         if claimed and records != claimed:
             self.source.fail(f"ends after {records:,} records of {claimed:,}")
@@ -133,13 +196,13 @@ class _Records:
         asides = {"maps": maps} if len(maps["event"]) else {}
         return self.source.trace(columns, metadata, asides)
 
-    def _walk(self, bar: Any) -> None:
+    def _walk(self, tell: Callable[[int], object]) -> None:
         counts, kinds = self.counts, self.kinds
         pending: Any = None  # a free that may be the first half of a realloc
         for record in self.file.get_allocation_records():
             counts["records"] += 1
             if not counts["records"] % _BAR_RECORDS:
-                bar.update(_BAR_RECORDS)
+                tell(_BAR_RECORDS)
             kind = kinds.get(record.allocator)
             if kind is None:
                 self.source.fail(f"a record of kind {record.allocator}, which is not known here")

@@ -23,6 +23,8 @@ from pyallocx._tracefile import (
 )
 from pyallocx.profile import SAVED, Profile
 from pyallocx.profiles._reader import ProfileReader
+from pyallocx.profiles.bpf import BpftraceReader, MemleakReader
+from pyallocx.profiles.dhat import DhatReader
 from pyallocx.profiles.jemalloc import JemallocReader
 from pyallocx.profiles.lines import FleetReader, HeaptrackReader, MemcachedReader, TextReader
 from pyallocx.profiles.malloc_info import GlibcFreeReader, ScudoReader
@@ -38,6 +40,9 @@ FORMATS: Final[Mapping[str, type[ProfileReader]]] = {
     "memcached": MemcachedReader,
     "fleet": FleetReader,
     "heaptrack": HeaptrackReader,
+    "dhat": DhatReader,
+    "bpftrace": BpftraceReader,
+    "memleak": MemleakReader,
 }
 """The readers by the name of their format."""
 
@@ -49,6 +54,21 @@ _BEGINNINGS: Final = (
     ("scudo", re.compile(rb'<malloc version="scudo-')),
     ("glibc", re.compile(rb'<malloc version="1"')),
     ("jemalloc", re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"jemalloc"[ \t\r\n]*:')),
+    ("dhat", re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"dhatFileVersion"[ \t\r\n]*:')),
+    (
+        "memleak",
+        re.compile(
+            rb"(?:(?:Attaching to |Executing ')[^\n]*\n)?(?:[ \t]*\r?\n)*"
+            rb"\[[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}\] Top [0-9]+ stacks with outstanding"
+        ),
+    ),
+    (
+        "bpftrace",
+        re.compile(
+            rb"(?:Attach(?:ing|ed)(?: to)? [0-9]+ probes?[^\n]*\n)?(?:(?:\^C)?[ \t]*\r?\n)*"
+            rb"@[A-Za-z_0-9]*(?:\[[^\n]*\])?:[ \t]*(?:[0-9]+[ \t]*)?(?:\r?\n|\Z)"
+        ),
+    ),
     ("memcached", re.compile(rb"STAT [0-9]|STAT sizes_|END\r?\n?\Z")),
     ("text", re.compile(re.escape(SAVED).encode())),
     ("fleet", re.compile(rb"[ \t]*[0-9]+[ \t]*,[^,\n]*,[^,\n]*(?:\n|\Z)")),

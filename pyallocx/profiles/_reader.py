@@ -66,6 +66,21 @@ class ProfileReader(ABC):
             raise Refused("expected counts that add up to less than 1e300")
         self.counts[size] = total
 
+    def add_mean(self, size: int, count: int) -> bool:
+        """Add to the counts of the mean of so many bytes in so many blocks; whether it has a part.
+
+        Where it has, some blocks go below it and some above, so that both sums are exact.
+        """
+        if not count:
+            if size:
+                raise Refused(f"expected no bytes in no blocks, found {size}")
+            return False
+        mean, larger = divmod(size, count)
+        if larger:
+            self.add(mean + 1, larger)
+        self.add(mean, count - larger)
+        return larger > 0
+
     def profile(self, name: str, metadata: dict[str, Any]) -> Profile:
         """Return what was read."""
         if not self.counts:
