@@ -19,6 +19,7 @@ from pyallocx.trace import FORMAT_VERSION, Trace
 __all__ = ["MAGIC", "read_header", "read_rawlog"]
 
 MAGIC: Final = b"AXRAWLOG"
+"""How a raw log begins."""
 
 SITES: Final = 1
 MAPS: Final = 2

@@ -335,6 +335,7 @@ def test_one_run_gives_allocations_and_code(tmp_path: Path) -> None:
     assert run.code.metadata["reader"] == "v8"
     assert len(run.trace) > 10_000
     assert run.trace.metadata["command"] == ["node", "-e", script]
+    assert "own_malloc" not in run.trace.metadata
     assert px.load(tmp_path / "o.code.npz") == run.code
     with pytest.raises(px.UnknownProgram, match="expected node or java"):
         px.record_run(["ls"], jit=True)
@@ -357,6 +358,9 @@ def test_wrong_commands_are_refused(tmp_path: Path) -> None:
         px.record("ls")
     with pytest.raises(ValueError, match="max_bytes is 5, allowed is 1,048,576 and more"):
         px.record(["ls"], max_bytes=5)
+    with pytest.raises(FileNotFoundError, match="no such directory"):
+        px.record(["touch", str(tmp_path / "made")], output=tmp_path / "no" / "o.npz")
+    assert not (tmp_path / "made").exists()
     with pytest.raises(ValueError, match="isolate is -1"):
         px.record_run(["node"], jit=True, isolate=-1)
 

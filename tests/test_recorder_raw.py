@@ -149,11 +149,11 @@ def test_allocator_libraries(tmp_path: Path, allocator: str) -> None:
     )
     found = recording.flawless(log)
     wanted = told(output)
-    assert log.count(raw.MALLOC) == wanted["malloc"]
+    assert log.count(raw.MALLOC) - wanted["malloc"] in (0, 1)  # a C++ library's reserve
     assert log.count(raw.FREE) == wanted["free"]
     assert found.failed == wanted["failed"]
     _, (log,) = recording.run(
-        tmp_path / "new", recording.program("things.cpp"), preload_too=allocator
+        tmp_path / "new", recording.program("things.cpp"), "no exceptions", preload_too=allocator
     )
     recording.flawless(log)
     assert log.count(raw.NEW) >= 700
@@ -163,7 +163,9 @@ def test_allocator_libraries(tmp_path: Path, allocator: str) -> None:
 
 
 def test_an_allocator_that_calls_itself_is_recorded_once(tmp_path: Path) -> None:
-    allocator = recording.program("own_malloc.c", "-DLIBRARY", "-shared", "-fPIC", name="own.so")
+    allocator = recording.program(
+        "own_malloc.c", "-DLIBRARY", "-O2", "-shared", "-fPIC", name="own.so"
+    )
     output, (log,) = recording.run(
         tmp_path, recording.program("counts.c"), "5000", "other", preload_too=str(allocator)
     )
@@ -180,6 +182,14 @@ def test_a_malloc_of_the_programs_own_is_noticed(tmp_path: Path) -> None:
     assert output == "ok\n"
     assert log.header.own_malloc == 1
     assert log.count(raw.MALLOC, raw.REALLOC_BEGIN) == 0
+
+
+def test_a_program_at_a_fixed_place_has_none_of_its_own(tmp_path: Path) -> None:
+    # It refers to malloc by a jump of its own, which then is what everybody finds.
+    program = recording.program("counts.c", "-no-pie", "-fno-pie", "-DFIXED", name="fixed")
+    _, (log,) = recording.run(tmp_path, program, "2000")
+    assert log.header.own_malloc == 0
+    recording.flawless(log)
 
 
 def test_only_children_of_the_launcher(tmp_path: Path) -> None:
