@@ -42,6 +42,7 @@ C_TEST_SECONDS = 600
 TOOL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pyallocx"]
 WARNINGS: list[str] = TOOL["warnings"]
 SANITIZERS: list[str] = TOOL["sanitizers"]
+PRELOAD: list[str] = TOOL["preload"]
 CC = shlex.split(os.environ.get("CC", "cc"))
 CORE_FLAGS = ["-std=c11", "-O1", "-g"]
 ASIDE: set[int] = set()  # the processes that capture() waits for
@@ -607,6 +608,12 @@ def load_mutants(path: Path) -> list[Mutant]:
 
 def build_extension(tree: Path, only: str = "") -> None:
     """Build the extension of a copy in place; ``only`` that file has changed since."""
+    if not only or only.startswith("csrc/preload/"):
+        recorder = [str(path) for path in sorted((tree / "csrc" / "preload").glob("record*.c"))]
+        target = "pyallocx/preload/record.so"
+        compiler(*PRELOAD, "-shared", *recorder, "-o", target, "-ldl", "-pthread", cwd=tree)
+    if only.startswith("csrc/preload/"):
+        return
     sources = [*core_sources(tree), *sorted((tree / "csrc" / "python").glob("*.c"))]
     objects = tree / "build" / "objects"
     flags = ["-std=c11", "-O1", "-fPIC", "-fvisibility=hidden"]
@@ -731,7 +738,7 @@ def execute_notebook(source: Path) -> None:
 @command
 def clean(arguments: list[str]) -> None:
     """Remove what was built, and the caches."""
-    patterns = ["build", "dist", "*.egg-info", ".hypothesis", ".*_cache", "pyallocx/*.so"]
+    patterns = ["build", "dist", "*.egg-info", ".hypothesis", ".*_cache", "pyallocx/**/*.so"]
     patterns += ["*/.ipynb_checkpoints", "pyallocx/**/__pycache__", "tests/**/__pycache__"]
     for path in sorted({path for pattern in patterns for path in ROOT.glob(pattern)}):
         print(f"+ remove {path.relative_to(ROOT)}", flush=True)

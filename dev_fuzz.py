@@ -12,7 +12,7 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 FLAGS = ["-std=c11", "-O1", "-g", "-fno-omit-frame-pointer", "-DAX_DEBUG=1"]
 CLANGS = ["clang", *(f"clang-{version}" for version in range(22, 13, -1))]
 WORK = dev.BUILD / "fuzz"
-SOURCE = dev.ROOT / "csrc" / "fuzz" / "fuzz_readers.c"
+SOURCES = sorted((dev.ROOT / "csrc" / "fuzz").glob("*.c"))
 
 
 def clang() -> str | None:
@@ -33,12 +33,12 @@ def clang() -> str | None:
 def build(compiler: str | None) -> tuple[Path, Path]:
     """Build the program that mutates by itself, and with clang the coverage-guided one as well."""
     alone = dev.compile_all(
-        [*dev.core_sources(), SOURCE], WORK / "alone", [*FLAGS, *SANITIZERS, "-DAX_FUZZ_ALONE"]
+        [*dev.core_sources(), *SOURCES], WORK / "alone", [*FLAGS, *SANITIZERS, "-DAX_FUZZ_ALONE"]
     )
     dev.compiler(*SANITIZERS, *map(str, alone), "-o", str(WORK / "fuzz_alone"), "-lm")
     if compiler is None:
         return WORK / "fuzz_alone", WORK / "fuzz_alone"
-    sources = [str(path) for path in [*dev.core_sources(), SOURCE]]
+    sources = [str(path) for path in [*dev.core_sources(), *SOURCES]]
     guided = WORK / "fuzz_guided"
     flags = [*FLAGS, "-fsanitize=fuzzer,address,undefined", SANITIZERS[1], "-w"]
     dev.run(compiler, *flags, *sources, "-o", guided, "-lm")

@@ -39,12 +39,10 @@ if os.environ.get("PYALLOCX_SANITIZE"):
     compile_args += [*flags["sanitizers"], "-g", "-O1"]
     link_args += flags["sanitizers"]
 
-# What lives inside other programs is as other shared libraries are: no interpreter, no sanitizer,
-# none of the checks that call into a runtime, and the thread's state one load away.
-preload_args = ["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec"]
-preload_args += ["-falign-functions=64", "-fno-stack-protector", "-U_FORTIFY_SOURCE"]
+preload_args = list(flags["preload"])
 if os.environ.get("PYALLOCX_WERROR"):
     preload_args += flags["warnings"]
+# The recorder of pyallocx/preload, a shared library for other programs.
 RECORDER = "pyallocx.preload.record"
 
 

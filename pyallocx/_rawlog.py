@@ -16,7 +16,10 @@ from pyallocx._symbols import Mapping as MemoryMapping
 from pyallocx._symbols import name_sites, parse_maps
 from pyallocx.trace import FORMAT_VERSION, Trace
 
-__all__ = ["read_header", "read_rawlog"]
+__all__ = ["MAGIC", "read_header", "read_rawlog"]
+
+MAGIC: Final = b"AXRAWLOG"
+"""How a raw log begins."""
 
 SITES: Final = 1
 MAPS: Final = 2

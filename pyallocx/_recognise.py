@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["RAW_LOG", "recognise_text", "resembled_text"]
-
-RAW_LOG: Final = b"AXRAWLOG"
-"""How a raw log of our own recorder begins."""
+__all__ = ["recognise_text", "resembled_text"]
 
 _CALLS: Final = (
     rb"(?:malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc"

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Mapping", "SymbolError", "Symbols", "demangled", "exports", "name_sites", "parse_maps"]
+__all__ = ["Mapping", "SymbolError", "Symbols", "demangled", "name_sites", "parse_maps"]
 
 DEBUG_DIRECTORY: Final = "/usr/lib/debug/.build-id"
 
@@ -184,23 +184,8 @@ class _Elf:
                 at = data_at + (data_bytes + 3 & ~3)
         return None
 
-    def defines(self, name: bytes) -> bool:
-        """Whether the file exports a function of this name, not only asks for one."""
-        table = self._table(_SHT_DYNSYM)
-        if table is None:
-            return False
-        symbols, strings = table
-        defined = symbols["name"][symbols["section"] != 0]
-        # A name may be the end of another.
-        places = [found.start() for found in re.finditer(re.escape(name) + b"\0", strings)]
-        return bool(np.isin(defined, places).any())
-
     def functions(self, wanted: int) -> _Table | None:
         """Return the functions of a symbol table by address; None where the file has no such."""
-        table = self._table(wanted)
-        return None if table is None else _by_address(*table)
-
-    def _table(self, wanted: int) -> tuple[npt.NDArray[np.void], bytes] | None:
         sections = [
             struct.unpack_from("<IIQQQQIIQQ", entry)
             for entry in self._entries(self._shoff, self._shentsize, self._shnum, 64)
@@ -214,7 +199,7 @@ class _Elf:
             count = length // entry
             data = self._read(offset, count * entry, "its symbols")
             strings = self._read(sections[link][4], sections[link][5], "its names")
-            return np.frombuffer(data, dtype=_SYMBOL), strings
+            return _by_address(np.frombuffer(data, dtype=_SYMBOL), strings)
         return None
 
 
@@ -248,15 +233,6 @@ def _debug_functions(build_id: str | None, directory: str) -> _Table | None:
     try:
         with open(path, "rb") as file:
             return _Elf(file.fileno(), os.fstat(file.fileno()).st_size).functions(_SHT_SYMTAB)
-    except (OSError, SymbolError):
-        return None
-
-
-def exports(path: str, name: str) -> bool | None:
-    """Whether a program exports a function of this name; None where the file cannot tell."""
-    try:
-        with open(path, "rb") as file:
-            return _Elf(file.fileno(), os.fstat(file.fileno()).st_size).defines(name.encode())
     except (OSError, SymbolError):
         return None
 

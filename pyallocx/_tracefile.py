@@ -15,8 +15,9 @@ import numpy as np
 from pyallocx._core import TraceError, TraceReader
 from pyallocx._npz import read_npz
 from pyallocx._progress import progress_bar
+from pyallocx._rawlog import MAGIC as RAWLOG_MAGIC
 from pyallocx._rawlog import read_rawlog
-from pyallocx._recognise import RAW_LOG, recognise_text, resembled_text
+from pyallocx._recognise import recognise_text, resembled_text
 from pyallocx._streams import CHUNK_BYTES, METHODS, Stream, damage, unpacked
 from pyallocx.codetraces import FORMATS as CODE_FORMATS
 from pyallocx.codetraces import recognise as recognise_code
@@ -153,7 +154,7 @@ class TraceLoader(Unwrapper[Trace]):
         """Read our own format."""
         return read_npz(archive, file, name, self.base_name, self.progress)
 
-    def _read_log(self, stream: Stream, name: str) -> Trace:
+    def read_log(self, stream: Stream, name: str) -> Trace:
         """Read a raw log of the recorder, which is read by position."""
         skip = self.on_error == "skip"
         if not self.members and stream.reads(self.file):
@@ -167,7 +168,7 @@ class TraceLoader(Unwrapper[Trace]):
     def read_text(self, stream: Stream, name: str, format: str) -> Trace:
         """Read a foreign format in pieces."""
         if format == "rawlog":
-            return self._read_log(stream, name)
+            return self.read_log(stream, name)
         if format in FOREIGN_FORMATS:
             return self._read_in_python(stream, name, format)
         skip = self.on_error == "skip"
@@ -273,13 +274,13 @@ class UnknownFormat(TraceError):
 
 def recognise_trace(head: bytes, name: str) -> str:
     """Tell the foreign formats apart by the first line that one of them can have written."""
+    if head.startswith(RAWLOG_MAGIC):
+        return "rawlog"
     foreign = recognise_foreign(head)
     if foreign is not None:
         return foreign
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TraceError(f"{name}: expected plain ASCII text, found UTF-16")
-    if head.startswith(RAW_LOG):
-        return "rawlog"
     # Of two that can have written the same line, the first listed.
     found = recognise_text(head) + recognise_code(head)
     best = min(found, key=lambda one: one[0])[1] if found else None

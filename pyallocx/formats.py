@@ -64,6 +64,12 @@ def _table() -> tuple[Format, ...]:
         "rw",
     )
     trace(
+        "rawlog",
+        "pyallocx record",
+        "threads time alignment? calls sites?",
+        "what the recorder leaves; calls that failed and the like become asides",
+    )
+    trace(
         "aosp",
         "Android's malloc_debug and memory_replay",
         "threads time? alignment? calls",

@@ -7,6 +7,7 @@ recorded, what each count means, and what cannot be recorded.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -25,7 +26,6 @@ from pyallocx._running import (
     until_it_ends,
     wait_for,
 )
-from pyallocx._symbols import exports
 from pyallocx.codetraces.record import CodeLog
 from pyallocx.preload import library_path
 from pyallocx.trace import Trace
@@ -202,6 +202,11 @@ def record_run(
     UnknownProgram, RecordingError, ValueError, OSError
         As `record` does; with `jit` also as `record_jit` does.
     """
+    if output is not None:
+        # Before anything runs: what was recorded would be lost.
+        parent = os.path.dirname(os.path.realpath(output))
+        if not os.path.isdir(parent):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", parent)
     recording = run_program(
         command,
         follow_forks=follow_forks,
@@ -404,9 +409,6 @@ def _read(
 
 
 def _load(log: _Log, progress: bool | None, added: Mapping[str, Any]) -> Trace:
-    if log.header["own_malloc"] and exports(os.fsdecode(log.header["exe"]), "malloc") is False:
-        # A program that is not position independent has an address for malloc, which leads to ours.
-        added = {**added, "own_malloc": False}
     with open(log.path, "rb") as file:
         # What a program that died has torn is left out, and counted.
         return read_rawlog(file, log.path, None, skip=True, progress=progress, added=added)

@@ -1,5 +1,6 @@
 """A sample of every format of traces, with every kind of line that it has."""
 
+import rawlog_bytes as raw
 from code_cases import SAMPLES as CODE_SAMPLES
 
 AOSP = """\
@@ -141,5 +142,19 @@ TEXTS: dict[str, bytes] = {
 }
 """The text formats that are read in C."""
 
-SAMPLES: dict[str, bytes] = TEXTS | CODE_SAMPLES
-"""All formats that are recognised as text, or by the text in them."""
+RAWLOG = raw.Log(
+    flags=raw.SITES,
+    windows=[
+        raw.Window(
+            [
+                raw.Record(raw.THREAD, 5, 0, 77),
+                raw.Record(raw.MALLOC, 10, 0x1000, 48, site=0x4000),
+                raw.Record(raw.MEMALIGN, 20, 0x2000, 100, align=64, site=0x4010),
+                raw.Record(raw.FREE, 30, 0x1000),
+            ]
+        )
+    ],
+).to_bytes()
+
+SAMPLES: dict[str, bytes] = TEXTS | CODE_SAMPLES | {"rawlog": RAWLOG}
+"""All formats that are recognised without a package of others."""

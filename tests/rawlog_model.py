@@ -149,7 +149,8 @@ def read(path: Path) -> Log:
             log.skipped_granules += 1
             at += GRANULE
             continue
-        assert size and size % GRANULE == 0, size
+        assert size > 0
+        assert size % GRANULE == 0
         assert at + size <= len(data), (at, size, len(data))
         if magic == b"AXMAPSTX":
             log.maps.append(data[at + _WINDOW.size : at + size].rstrip(b"\0").decode())

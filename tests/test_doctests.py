@@ -13,7 +13,8 @@ MODULES = sorted(
     + [
         module.name
         for module in pkgutil.walk_packages(pyallocx.__path__, "pyallocx.")
-        if not module.name.endswith(".__main__")
+        # The recorder has the name of an extension, but is none.
+        if not module.name.endswith((".__main__", ".preload.record"))
     ]
 )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from format_cases import MUNGED, TEXTS
+from format_cases import MUNGED, RAWLOG, TEXTS
 
 import pyallocx as px
 
@@ -89,6 +89,23 @@ def test_ltrace(tmp_path: Path) -> None:
     assert trace.thread.tolist() == [0, 0, 0, 1, 2, 1]
     assert trace.metadata["tids"] == [0, 22399, 22400]
     assert trace.time_ns is None
+
+
+def test_ltrace_calls_within_calls(tmp_path: Path) -> None:
+    text = """\
+p->reallocarray(0, 3, 7, 0 <unfinished ...>
+libc.so.6->calloc(0, 21)                = 0x10
+<... reallocarray resumed> )            = 0x10
+p->calloc(1, 8 <unfinished ...>
+p->malloc(8 <unfinished ...>
+<... malloc resumed> )                  = 0x20
+<... calloc resumed> )                  = 0x20
+free(0x10)                              = <void>
+"""
+    trace = load(tmp_path, text)
+    assert shape(trace) == [(A, 0, 21), (A, 1, 8), (F, 0, 0)]
+    assert calls(trace) == ["reallocarray", "calloc", "free"]
+    assert trace.metadata["counts"] == {"lines": 8, "reallocs_of_null": 1, "nested_calls": 2}
 
 
 def test_ltrace_with_one_thread_has_no_numbers(tmp_path: Path) -> None:
@@ -201,8 +218,11 @@ def test_a_broken_first_line_gets_the_error_of_its_format(
 
 
 def test_raw_logs_are_known_by_their_first_bytes(tmp_path: Path) -> None:
-    with pytest.raises(px.TraceError, match="raw log"):
+    with pytest.raises(px.TraceError, match="ends inside its header"):
         load(tmp_path, b"AXRAWLOG" + bytes(100))
+    for data in (RAWLOG, gzip.compress(RAWLOG), lzma.compress(RAWLOG)):
+        trace = load(tmp_path, data)
+        assert shape(trace) == [(A, 0, 48), (A, 1, 100), (F, 0, 0)]
 
 
 # ---- real files ---------------------------------------------------------------------------------
@@ -224,7 +244,7 @@ def test_ltrace_sample(shared_data: Path) -> None:
 def test_heaptrack_samples(shared_data: Path) -> None:
     small = px.load(shared_data / "traces/heaptrack/heaptrack.david.18594.gz")
     assert len(small) == 2_896 + 2_859
-    assert "g_slice_alloc" in small.metadata["key_names"]
+    assert "g_malloc0" in small.metadata["key_names"]
     pytest.importorskip("zstandard")
     large = px.load(shared_data / "traces/heaptrack/heaptrack.heaptrack_gui.99454.zst")
     assert len(large) == 278_534 + 263_117

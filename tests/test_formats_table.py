@@ -58,7 +58,9 @@ def test_what_it_says_that_it_carries(tmp_path: Path, name: str) -> None:
     assert one.threads == ("no" if not numbered else one.threads)
     if one.threads == "yes":
         assert numbered
-    if one.kind == "trace":
+    if name == "rawlog":
+        assert (one.sites, trace.key is not None) == ("some", True)
+    elif one.kind == "trace":
         assert one.sites == ("yes" if trace.key is not None else "no")
 
 

@@ -202,6 +202,7 @@ REPORT = """Attaching to pid 5193, Ctrl+C to quit.
 def test_memleak_reads_the_last_report(tmp_path: Path) -> None:
     profile = load(tmp_path, REPORT)
     assert as_dict(profile) == {16: 4, 17: 1, 48: 1}
+    assert load(tmp_path, REPORT, weight="count") == profile
     about = {
         k: profile.metadata[k] for k in ("weight", "sizes", "reports", "top", "stacks_at_mean")
     }

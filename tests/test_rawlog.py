@@ -601,7 +601,7 @@ def test_damage_is_refused_with_its_place_or_counted(read: Any, name: str) -> No
 
 def test_headers_that_are_none(read: Any) -> None:
     whole = one(Record(MALLOC, 1, 0x1000, 1)).to_bytes()
-    with pytest.raises(px.TraceError, match="the file ends inside its header"):
+    with pytest.raises(px.TraceError, match="the raw log ends inside its header"):
         read(whole[:5000])
     with pytest.raises(px.TraceError, match="another version"):
         read(whole[:8] + b"\x02" + whole[9:])

@@ -1,4 +1,5 @@
-/* Any bytes through every reader of text: what must hold of them is in reader_cases.h.
+/* Any bytes through every reader of text: what must hold of them is in reader_cases.h. And as raw
+ * logs of the recorder: fuzz_rawlog.c.
  *
  *     byte 0: the format    byte 1: how long the pieces are    the rest: the text
  *
@@ -14,6 +15,7 @@
 
 #include "../tests/check.h"
 #include "../tests/reader_cases.h"
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -22,7 +24,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2) {
         return 0;
     }
-    const int format = data[0] % AX_READ_FORMATS;
+    const int format = data[0] % (AX_READ_FORMATS + 1);
+    if (format == AX_READ_FORMATS) {
+        const char *what = fuzz_rawlog(data + 1, size - 1);
+        if (what) {
+            fprintf(stderr, "rawlog: %s\n", what);
+            abort();
+        }
+        return 0;
+    }
     const size_t chunk = (size_t)data[1] + 1;
     const char *wrong = reader_property(format, (const char *)data + 2, size - 2, chunk);
     if (wrong) {
@@ -110,22 +120,56 @@ static size_t mutated(char *out, const char *seed, size_t length, uint64_t *rand
     return n;
 }
 
-static int write_seeds(const char *directory)
+/* Two threads that take memory, give it back, move it and ask for its size. */
+static size_t raw_log_seed(unsigned char *out)
 {
-    for (int format = 0; format < AX_READ_FORMATS; format++) {
-        char name[4096];
-        snprintf(name, sizeof name, "%s/%s", directory, ax_read_format_name(format));
-        FILE *file = fopen(name, "wb");
-        if (!file) {
-            perror(name);
-            return 1;
-        }
-        fputc(format, file);
-        fputc(6, file);
-        fputs(reader_texts[format], file);
-        fclose(file);
+    static const uint64_t words[2][18] = {
+        {0x1 | 0 << 16, 77ull << 32, 0x2 | 0x1000 << 16, 5 | 48ull << 32,
+         0x8 | 6 << 8 | 0x2000 << 16, 6 | 100ull << 32, 0x14 | 0x1000 << 16, 7 | 96ull << 32,
+         0x15 | 0x3000 << 16, 9 | 96ull << 32, 0x18 | 0x3000 << 16, 1 | 104ull << 32,
+         0x10 | 0x3000 << 16, 2},
+        {0x1 | 1 << 16, 78ull << 32, 0x3 | 0x1000 << 16, 90 | 48ull << 32, 0x2 | 0x80,
+         1 | 7ull << 32, 0x2 | 0x40, 0, 200, 1ull << 40, 0x7fff00001000, 0x10 | 0x2000 << 16, 3},
+    };
+    size_t n = 0;
+    out[n++] = AX_READ_FORMATS;
+    out[n++] = 0; /* flags */
+    out[n++] = 2; /* the clock counts nanoseconds */
+    out[n++] = 1; /* two records a step */
+    for (int i = 0; i < 2; i++) {
+        out[n++] = sizeof words[i];
+        out[n++] = 0;
+        memcpy(out + n, words[i], sizeof words[i]);
+        n += sizeof words[i];
+    }
+    return n;
+}
+
+static int write_seed(const char *directory, const char *name, const void *bytes, size_t length)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(bytes, 1, length, file) != length || fclose(file) != 0) {
+        perror(path);
+        return 1;
     }
     return 0;
+}
+
+static int write_seeds(const char *directory)
+{
+    unsigned char raw[512];
+    int failed = write_seed(directory, "rawlog", raw, raw_log_seed(raw));
+    for (int format = 0; format < AX_READ_FORMATS; format++) {
+        char text[MOST];
+        text[0] = (char)format;
+        text[1] = 6;
+        const size_t length = strlen(reader_texts[format]);
+        memcpy(text + 2, reader_texts[format], length);
+        failed |= write_seed(directory, ax_read_format_name(format), text, length + 2);
+    }
+    return failed;
 }
 
 int main(int argc, char **argv)
@@ -140,7 +184,18 @@ int main(int argc, char **argv)
     const time_t start = time(NULL);
     while (difftime(time(NULL), start) < seconds || runs < 1000) {
         const uint64_t r = next_random(&random);
-        const int format = (int)(r % AX_READ_FORMATS);
+        const int format = (int)(r % (AX_READ_FORMATS + 1));
+        if (format == AX_READ_FORMATS) {
+            unsigned char seed[512];
+            const size_t length = raw_log_seed(seed);
+            for (uint64_t changes = (r >> 8) % 16; changes > 0; changes--) {
+                const uint64_t change = next_random(&random);
+                seed[1 + change % (length - 1)] = (unsigned char)(change >> 32);
+            }
+            (void)LLVMFuzzerTestOneInput(seed, length);
+            runs++;
+            continue;
+        }
         /* Now and then a text that is another format's. */
         const char *seed =
             reader_texts[(r >> 8) % 16 ? format : (int)((r >> 16) % AX_READ_FORMATS)];
@@ -150,7 +205,7 @@ int main(int argc, char **argv)
         (void)LLVMFuzzerTestOneInput((const uint8_t *)text, n + 2);
         runs++;
     }
-    printf("%lu texts in %.0f s, nothing found\n", runs, difftime(time(NULL), start));
+    printf("%lu inputs in %.0f s, nothing found\n", runs, difftime(time(NULL), start));
     return 0;
 }
 

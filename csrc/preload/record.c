@@ -7,13 +7,18 @@
 
 #include "record.h"
 
-/* By its public name one gets the program's, if it has one. */
+/* By its public name one gets the program's, if it has one; or a jump to ours that the linker has
+ * put into the program, which can only be told by trying. */
 bool ax_own_malloc(void)
 {
     void *(*volatile theirs)(size_t) = malloc;
-    uintptr_t low, high;
-    ax_object_range(ax_early, &low, &high);
-    return (uintptr_t)theirs < low || (uintptr_t)theirs >= high;
+    void (*volatile and_free)(void *) = free;
+    if ((uintptr_t)theirs - ax_our_low < ax_our_high - ax_our_low) {
+        return false;
+    }
+    const uint32_t before = ax_self.refused;
+    and_free(theirs(1));
+    return ax_self.refused == before;
 }
 
 /* With the caller of operator new, where that calls us. */
@@ -72,6 +77,13 @@ AX_EXPORT void *calloc(size_t count, size_t size)
     return address;
 }
 
+static __attribute__((noinline)) void free_slowly(void *address, uintptr_t caller)
+{
+    record_before(AX_RAWLOG_FREE, address, 0, caller);
+    ax_real.free(address);
+    AX_STAY();
+}
+
 /* What free leaves in errno is what was there before; the real one sees to that itself since glibc
  * 2.33, and the hot path makes no call that could. */
 AX_EXPORT void free(void *address)
@@ -89,7 +101,8 @@ AX_EXPORT void free(void *address)
         return;
     }
     if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_FREE, address, 0, false))) {
-        record_before(AX_RAWLOG_FREE, address, 0, AX_CALLER);
+        free_slowly(address, AX_CALLER);
+        return;
     }
     ax_real.free(address);
 }
@@ -99,8 +112,7 @@ AX_EXPORT void cfree(void *address);
 AX_EXPORT void cfree(void *address)
 {
     if (address && !ax_is_early(address)) {
-        record_before(AX_RAWLOG_FREE, address, 0, AX_CALLER);
-        ax_real.free(address);
+        free_slowly(address, AX_CALLER);
     }
 }
 
@@ -109,12 +121,12 @@ static void *move_early(void *old, size_t size, uintptr_t caller)
 {
     size_t had;
     memcpy(&had, (unsigned char *)old - sizeof had, sizeof had);
-    void *new = ax_real.malloc(size);
-    if (new && !ax_is_early(new)) {
-        memcpy(new, old, had < size ? had : size);
+    void *fresh = ax_real.malloc(size);
+    if (fresh && !ax_is_early(fresh)) {
+        memcpy(fresh, old, had < size ? had : size);
     }
-    record_alloc(AX_RAWLOG_REALLOC, new, size, 0, caller);
-    return new;
+    record_alloc(AX_RAWLOG_REALLOC, fresh, size, 0, caller);
+    return fresh;
 }
 
 static inline __attribute__((always_inline)) void *
@@ -122,11 +134,11 @@ resize(void *old, size_t size, size_t asked, uint64_t first, uint64_t begin, uin
 {
     const bool overflow = size != asked;
     if (old == NULL) {
-        void *new = overflow ? NULL : ax_real.realloc(NULL, size);
-        if (AX_UNLIKELY(!ax_quick(first, new, asked, true))) {
-            record_alloc(first, new, asked, 0, caller);
+        void *fresh = overflow ? NULL : ax_real.realloc(NULL, size);
+        if (AX_UNLIKELY(!ax_quick(first, fresh, asked, true))) {
+            record_alloc(first, fresh, asked, 0, caller);
         }
-        return new;
+        return fresh;
     }
     if (AX_UNLIKELY(ax_is_early(old)) && !ax_resolving) {
         return move_early(old, size, caller);
@@ -134,17 +146,17 @@ resize(void *old, size_t size, size_t asked, uint64_t first, uint64_t begin, uin
     if (AX_UNLIKELY(!ax_quick(begin, old, asked, false))) {
         record_before(begin, old, asked, caller);
     }
-    void *new = overflow ? NULL : ax_real.realloc(old, size);
-    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_REALLOC_END, new, 0, true))) {
+    void *fresh = overflow ? NULL : ax_real.realloc(old, size);
+    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_REALLOC_END, fresh, 0, true))) {
         /* realloc(p, 0) is a free where it answers NULL, and leaves no object behind. */
-        const bool failed = new == NULL &&asked != 0;
+        const bool failed = fresh == NULL && asked != 0;
         const ax_event event = {.kind = AX_RAWLOG_REALLOC_END | (failed ? AX_RAWLOG_FAILED : 0),
-                                .address = (uintptr_t) new,
+                                .address = (uintptr_t)fresh,
                                 .after = true,
                                 .caller = caller};
         ax_record(&event);
     }
-    return new;
+    return fresh;
 }
 
 AX_EXPORT void *realloc(void *old, size_t size)
@@ -157,10 +169,10 @@ AX_EXPORT void *reallocarray(void *old, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) {
-        void *new = resize(old, 0, SIZE_MAX, AX_RAWLOG_REALLOCARRAY, AX_RAWLOG_REALLOCARRAY_BEGIN,
-                           AX_CALLER);
+        void *fresh = resize(old, 0, SIZE_MAX, AX_RAWLOG_REALLOCARRAY, AX_RAWLOG_REALLOCARRAY_BEGIN,
+                             AX_CALLER);
         errno = ENOMEM;
-        return new;
+        return fresh;
     }
     return resize(old, bytes, bytes, AX_RAWLOG_REALLOCARRAY, AX_RAWLOG_REALLOCARRAY_BEGIN,
                   AX_CALLER);

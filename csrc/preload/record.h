@@ -38,6 +38,8 @@
 #define AX_LIKELY(x) __builtin_expect(!!(x), 1)
 #define AX_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define AX_CALLER ((uintptr_t)__builtin_return_address(0))
+/* After a call, so that it is one and not a jump: its callee sees us as the caller. */
+#define AX_STAY() __asm__ volatile("" ::: "memory")
 /* Between instructions of one thread, which is all that a signal handler can see. */
 #define AX_BARRIER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 
@@ -70,6 +72,7 @@ typedef struct ax_thread {
     uint32_t number;
     uint32_t rounds;     /* of key destructors that have run; AX_DEAD: the window is given back */
     uint32_t starting;   /* inside of ax_start */
+    uint32_t refused;    /* events from there */
     uint64_t fork_stamp; /* set while fork runs */
     uintptr_t new_site;  /* with SITES: the caller of operator new, while that runs */
 } ax_thread;
@@ -161,6 +164,7 @@ typedef struct ax_real_functions {
 
 extern ax_real_functions ax_real;
 extern uintptr_t ax_allocator_low, ax_allocator_high; /* FOREIGN: where that library is */
+extern uintptr_t ax_our_low, ax_our_high;             /* where this library is */
 extern uint32_t ax_resolving;
 extern unsigned char ax_early[]; /* memory from before the real functions were known */
 #define AX_EARLY_BYTES 65536u

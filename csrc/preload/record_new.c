@@ -41,7 +41,7 @@ static void *elsewhere(const char *name, uintptr_t caller)
     return found;
 }
 
-static __attribute__((noinline)) void find(ax_operator *operator, const char * name,
+static __attribute__((noinline)) void find(ax_operator *kept, const char *name,
                                            void (*last_resort)(void), uintptr_t caller)
 {
     const int error = errno;
@@ -50,13 +50,16 @@ static __attribute__((noinline)) void find(ax_operator *operator, const char * n
         found = elsewhere(name, caller);
     }
     ax_resolve(); /* says where the allocator is */
-    operator->direct = ax_mode & AX_MODE_FOREIGN &&(uintptr_t) found >= ax_allocator_low &&
-        (uintptr_t)found < ax_allocator_high;
+    kept->direct = ax_mode & AX_MODE_FOREIGN && (uintptr_t)found >= ax_allocator_low &&
+                   (uintptr_t)found < ax_allocator_high;
+    if (!found && ax_mode & AX_MODE_FOREIGN) {
+        kept->direct = true; /* what a foreign allocator is asked from here counts as its own */
+    }
     void (*function)(void) = last_resort;
     if (found) {
         __builtin_memcpy(&function, &found, sizeof function);
     }
-    __atomic_store_n(&operator->real, function, __ATOMIC_RELEASE);
+    __atomic_store_n(&kept->real, function, __ATOMIC_RELEASE);
     errno = error;
 }
 
@@ -97,7 +100,8 @@ static void last_delete(void *address)
     free(address);
 }
 
-static void note_new(const void *address, size_t size, size_t align, uintptr_t caller)
+static __attribute__((noinline)) void note_new(const void *address, size_t size, size_t align,
+                                               uintptr_t caller)
 {
     const ax_event event = {.kind = AX_RAWLOG_NEW | (address ? 0 : AX_RAWLOG_FAILED),
                             .address = (uintptr_t)address,
@@ -108,7 +112,7 @@ static void note_new(const void *address, size_t size, size_t align, uintptr_t c
     ax_record(&event);
 }
 
-static void note_delete(const void *address, uintptr_t caller)
+static __attribute__((noinline)) void note_delete(const void *address, uintptr_t caller)
 {
     const ax_event event = {
         .kind = AX_RAWLOG_DELETE, .address = (uintptr_t)address, .caller = caller};
@@ -164,6 +168,9 @@ static bool set_site(uintptr_t caller)
         REAL(name, void, types, last_delete);      \
         if (AX_UNLIKELY(of##name.direct)) {        \
             note_delete(address, AX_CALLER);       \
+            real arguments;                        \
+            AX_STAY();                             \
+            return;                                \
         }                                          \
         real arguments;                            \
     }

@@ -11,6 +11,7 @@
 #include "record.h"
 
 uintptr_t ax_allocator_low, ax_allocator_high;
+uintptr_t ax_our_low, ax_our_high;
 uint32_t ax_resolving;
 _Alignas(4096) unsigned char ax_early[AX_EARLY_BYTES];
 
@@ -64,12 +65,12 @@ static void *first_realloc(void *old, size_t size)
     if (resolved()) {
         return ax_real.realloc(old, size);
     }
-    void *new = early(size, 16);
-    if (new &&old) {
+    void *fresh = early(size, 16);
+    if (fresh && old) {
         const size_t had = early_size(old);
-        memcpy(new, old, had < size ? had : size);
+        memcpy(fresh, old, had < size ? had : size);
     }
-    return new;
+    return fresh;
 }
 
 static void first_free(void *address)
@@ -204,6 +205,7 @@ void ax_resolve(void)
     resolve(&real.valloc, "valloc");
     resolve(&real.pvalloc, "pvalloc");
     resolve(&real.malloc_usable_size, "malloc_usable_size");
+    ax_object_range(ax_early, &ax_our_low, &ax_our_high);
     uintptr_t low, high;
     const void *library = NULL;
     resolve(&library, "qsort");

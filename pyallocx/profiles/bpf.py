@@ -127,7 +127,7 @@ class MemleakReader(LineReader):
     weights = ("end",)
 
     def __init__(self, weight: str | None = None) -> None:
-        super().__init__(weight)
+        super().__init__(None)  # there is but one, whatever is asked for
         self._reports = 0
         self._top = 0
         self._blocks: list[int] = []

@@ -71,7 +71,7 @@ static int wait_for(pid_t child)
 /* --- threads ---------------------------------------------------------------------------------- */
 
 static pthread_key_t key;
-static atomic_int arrived;
+static pthread_barrier_t all_here;
 
 static void late_free(void *value)
 {
@@ -90,10 +90,7 @@ static void *small_thread(void *how)
     pthread_setspecific(key, malloc(50));
     churn(20);
     if (how) {
-        atomic_fetch_add(&arrived, 1);
-        while (atomic_load(&arrived) < number) {
-            usleep(1000);
-        }
+        pthread_barrier_wait(&all_here);
     }
     churn(5);
     return NULL;
@@ -105,6 +102,7 @@ static void threads_at_once(void)
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, 65536);
+    pthread_barrier_init(&all_here, NULL, (unsigned)number);
     for (int k = 0; k < number; k++) {
         CHECK(pthread_create(&threads[k], &attr, small_thread, &number) == 0);
     }

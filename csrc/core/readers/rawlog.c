@@ -188,7 +188,7 @@ int ax_rawlog_begin(ax_rawlog *log, ax_rawlog_reading read, void *source, uint64
         return refuse(log, AX_ERR_SYNTAX, "expected a raw log of the recorder", 0);
     }
     if (got < sizeof *h) {
-        return refuse(log, AX_ERR_SYNTAX, "the file ends inside its header", got);
+        return refuse(log, AX_ERR_SYNTAX, "the raw log ends inside its header", got);
     }
     if (h->version != AX_RAWLOG_VERSION || h->header_bytes != AX_RAWLOG_HEADER_BYTES) {
         return refuse(log, AX_ERR_SYNTAX, "a raw log of another version", 8);
