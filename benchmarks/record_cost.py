@@ -278,7 +278,7 @@ def main() -> None:
         for key in options.workloads or WORKLOADS:
             work = WORKLOADS[key]
             work.prepare(folder)
-            if not shutil.which(work.program, path=f"{os.environ['PATH']}:{folder}"):
+            if not shutil.which(work.program) and not (folder / work.program).exists():
                 print(f"{key:12} not installed")
                 continue
             ways = ["alone", "ours"]
