@@ -44,7 +44,6 @@ select substr(b, 1, 12), count(*) from t group by 1 order by 2 desc limit 5;
 update t set b = b || 'x' where a % 3 = 0;
 delete from t where a % 5 = 0;
 select count(*) from t;
-select a, upper(b) || 'y', printf('%d-%s', a, b) from t where a % 2 = 0 order by b limit 100000;
 """
 
 JSON = """
