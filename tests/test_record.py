@@ -26,6 +26,12 @@ compiler = pytest.mark.skipif(cc is None, reason="no C compiler is installed")
 node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
 
+SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
+own_process = pytest.mark.skipif(
+    SANITIZED, reason="what another process of ours records would be under the sanitizers, too"
+)
+
+
 def library() -> str | None:
     try:
         return recorder._library()
@@ -122,11 +128,10 @@ int main(int argc, char **argv)
 
 
 @pytest.fixture(autouse=True)
-def sanitizers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the tests run under sanitizers, those insist on being loaded first."""
-    if "asan" in os.environ.get("LD_PRELOAD", ""):
-        options = os.environ.get("ASAN_OPTIONS", "")
-        monkeypatch.setenv("ASAN_OPTIONS", f"{options}:verify_asan_link_order=0")
+def no_sanitizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the tests run under sanitizers, the programs that they record do not."""
+    if SANITIZED:
+        monkeypatch.delenv("LD_PRELOAD")
 
 
 @pytest.fixture(scope="module")
@@ -483,6 +488,7 @@ def run_record(
     return done
 
 
+@own_process
 def test_the_command_keeps_the_programs_streams_and_status(tmp_path: Path, program: str) -> None:
     out = tmp_path / "app.npz"
     script = 'read x; echo "got $x"; echo oops >&2; exit 7'
@@ -498,6 +504,7 @@ def test_the_command_keeps_the_programs_streams_and_status(tmp_path: Path, progr
     assert main(["info", str(out)]) == 0
 
 
+@own_process
 def test_the_command_writes_children(tmp_path: Path, program: str) -> None:
     out = tmp_path / "app.npz"
     done = run_record(tmp_path, "--", program, "fork")
@@ -515,6 +522,7 @@ def test_the_command_writes_children(tmp_path: Path, program: str) -> None:
     assert done.stderr == ""
 
 
+@own_process
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -537,12 +545,14 @@ def test_the_command_says_what_is_wrong(
     assert done.stdout == ""
 
 
+@own_process
 def test_the_command_says_that_nothing_was_recorded(tmp_path: Path, program: str) -> None:
     done = run_record(tmp_path, "--", program, "none")
     assert done.returncode == 4
     assert "made no call of malloc" in done.stderr
 
 
+@own_process
 def test_signals_are_the_programs(tmp_path: Path, program: str) -> None:
     spare = tmp_path / "temporary"
     spare.mkdir()
