@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rawlog_model
+import recording
 
 import pyallocx as px
 from pyallocx import recorder
@@ -579,3 +581,61 @@ def test_signals_are_the_programs(tmp_path: Path, program: str) -> None:
         assert process.returncode == 128 + number
         assert "not kept" in err
         assert list(spare.iterdir()) == []
+
+
+# ---- the two readers of a raw log ---------------------------------------------------------------
+
+CHURN = r"""
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+static _Atomic(void *) slots[64];
+static void *work(void *given)
+{
+    uint32_t s = (uint32_t)(uintptr_t)given * 77 + 1;
+    for (int i = 0; i < 4000; i++) {
+        s = s * 1664525 + 1013904223;
+        void *mine = s & 0x100000 ? malloc(16 + (s >> 16) % 200) : NULL;
+        void *old = atomic_exchange(&slots[(s >> 8) % 64], mine);
+        if (old && s >> 30 == 3) old = realloc(old, 300);
+        free(old);
+    }
+    return NULL;
+}
+int main(void)
+{
+    pthread_t id[4];
+    for (long i = 0; i < 4; i++) pthread_create(&id[i], NULL, work, (void *)(i + 1));
+    for (int i = 0; i < 4; i++) pthread_join(id[i], NULL);
+    return 0;
+}
+"""
+
+
+@compiler
+def test_the_slow_reader_agrees(tmp_path: Path) -> None:
+    source = tmp_path / "churn.c"
+    source.write_text(CHURN)
+    churn = tmp_path / "churn"
+    subprocess.run([str(cc), "-O1", "-w", "-pthread", str(source), "-o", str(churn)], check=True)
+    (tmp_path / "logs").mkdir()
+    subprocess.run([churn], env=recording.environment(tmp_path / "logs"), check=True)
+    (path,) = (tmp_path / "logs").iterdir()
+    log = rawlog_model.read(path)
+    judged = rawlog_model.judge(log.merged())
+    assert judged.allocs_of_live == judged.unknown_frees == []
+    trace = px.load(path)
+    summary = trace.summary()
+    assert summary["live_objects_end"] == len(judged.live)
+    assert summary["live_bytes_end"] == judged.live_bytes
+    allocs = log.count(*rawlog_model.ALLOCS)
+    assert summary["allocs"] == allocs - judged.failed
+    assert summary["frees"] == log.count(rawlog_model.FREE)
+    assert summary["reallocs"] == log.count(rawlog_model.REALLOC_END) > 10
+    assert summary["threads"] == len(log.threads()) == 5
+    # No address had to correct a stamp, so the order is that of the stamps.
+    if "order_repairs" not in trace.metadata["counts"]:
+        kinds = rawlog_model.ALLOCS
+        made = [r.size for r in log.merged() if r.kind in kinds and not r.failed]
+        assert sizes(trace) == made
