@@ -608,8 +608,8 @@ def load_mutants(path: Path) -> list[Mutant]:
 
 def build_extension(tree: Path, only: str = "") -> None:
     """Build the extension of a copy in place; ``only`` that file has changed since."""
-    if not only or only.startswith("csrc/preload/"):
-        recorder = [str(path) for path in sorted((tree / "csrc" / "preload").glob("record*.c"))]
+    recorder = [str(path) for path in sorted((tree / "csrc" / "preload").glob("record*.c"))]
+    if recorder and (not only or only.startswith("csrc/preload/")):
         target = "pyallocx/preload/record.so"
         compiler(*PRELOAD, "-shared", *recorder, "-o", target, "-ldl", "-pthread", cwd=tree)
     if only.startswith("csrc/preload/"):

@@ -44,7 +44,6 @@ select substr(b, 1, 12), count(*) from t group by 1 order by 2 desc limit 5;
 update t set b = b || 'x' where a % 3 = 0;
 delete from t where a % 5 = 0;
 select count(*) from t;
-select a, upper(b) || 'y', printf('%d-%s', a, b) from t where a % 2 = 0 order by b limit 100000;
 """
 
 JSON = """
@@ -278,7 +277,7 @@ def main() -> None:
         for key in options.workloads or WORKLOADS:
             work = WORKLOADS[key]
             work.prepare(folder)
-            if not shutil.which(work.program, path=f"{os.environ['PATH']}:{folder}"):
+            if not shutil.which(work.program) and not (folder / work.program).exists():
                 print(f"{key:12} not installed")
                 continue
             ways = ["alone", "ours"]
