@@ -6,6 +6,8 @@ into one order. ``judge`` says what is impossible in that order.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -214,40 +216,63 @@ class Judgement:
 
 
 def judge(records: list[Record]) -> Judgement:
-    """Replay records in their order: which addresses live, and which events cannot be."""
+    """Replay records in their order: which addresses live, and which events cannot be.
+
+    The clock may stand still for a moment: among records of several threads with one stamp, what is
+    possible comes first.
+    """
     found = Judgement()
     moving: dict[int, tuple[Record, Record | None]] = {}  # of each thread: the begin, the object
+    for _, group in itertools.groupby(records, key=lambda record: record.stamp):
+        queues: dict[int, list[Record]] = {}
+        for record in group:
+            queues.setdefault(record.thread, []).append(record)
+        while queues:
+            fitting = (t for t, queue in queues.items() if _possible(queue[0], found))
+            thread = next(fitting, next(iter(queues)))
+            _replay(queues[thread].pop(0), found, moving)
+            if not queues[thread]:
+                del queues[thread]
+    for begin, old in moving.values():  # died inside
+        if old is not None:
+            found.live[begin.address] = old
+    return found
 
+
+def _possible(record: Record, found: Judgement) -> bool:
+    if record.kind in (FREE, DELETE, *BEGINS):
+        return record.address in found.live
+    if record.kind in ALLOCS or record.kind == REALLOC_END:
+        return record.failed or record.address not in found.live
+    return True
+
+
+def _replay(
+    record: Record, found: Judgement, moving: dict[int, tuple[Record, Record | None]]
+) -> None:
     def allocate(record: Record) -> None:
         if record.address in found.live:
             found.allocs_of_live.append(record)
         found.live[record.address] = record
 
-    for record in records:
-        if record.kind in ALLOCS:
-            if record.failed:
-                found.failed += 1
-            else:
-                allocate(record)
-        elif record.kind in (FREE, DELETE):
-            if found.live.pop(record.address, None) is None:
-                found.unknown_frees.append(record)
-        elif record.kind in BEGINS:
-            old = found.live.pop(record.address, None)
-            if old is None:
-                found.unknown_frees.append(record)
-            moving[record.thread] = (record, old)
-        elif record.kind == REALLOC_END:
-            begin, old = moving.pop(record.thread)
-            if record.failed:
-                found.failed += 1
-                if old is not None:
-                    found.live[begin.address] = old
-            elif record.address:
-                size = begin.size
-                values = {**record.__dict__, "size": size}
-                allocate(Record(**values))
-    for begin, old in moving.values():  # died inside
-        if old is not None:
-            found.live[begin.address] = old
-    return found
+    if record.kind in ALLOCS:
+        if record.failed:
+            found.failed += 1
+        else:
+            allocate(record)
+    elif record.kind in (FREE, DELETE):
+        if found.live.pop(record.address, None) is None:
+            found.unknown_frees.append(record)
+    elif record.kind in BEGINS:
+        old = found.live.pop(record.address, None)
+        if old is None:
+            found.unknown_frees.append(record)
+        moving[record.thread] = (record, old)
+    elif record.kind == REALLOC_END:
+        begin, old = moving.pop(record.thread)
+        if record.failed:
+            found.failed += 1
+            if old is not None:
+                found.live[begin.address] = old
+        elif record.address:
+            allocate(dataclasses.replace(record, size=begin.size))

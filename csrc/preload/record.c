@@ -42,7 +42,6 @@ static __attribute__((noinline)) void record_alloc(uint64_t kind, const void *ad
                             .address = (uintptr_t)address,
                             .size = size,
                             .align = align,
-                            .after = true,
                             .caller = site_of(caller)};
     ax_record(&event);
 }
@@ -58,7 +57,7 @@ static __attribute__((noinline)) void record_before(uint64_t kind, const void *a
 AX_EXPORT void *malloc(size_t size)
 {
     void *address = ax_real.malloc(size);
-    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_MALLOC, address, size, true))) {
+    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_MALLOC, address, size))) {
         record_alloc(AX_RAWLOG_MALLOC, address, size, 0, AX_CALLER);
     }
     return address;
@@ -71,7 +70,7 @@ AX_EXPORT void *calloc(size_t count, size_t size)
     if (AX_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) {
         bytes = SIZE_MAX;
     }
-    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_CALLOC, address, bytes, true))) {
+    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_CALLOC, address, bytes))) {
         record_alloc(AX_RAWLOG_CALLOC, address, bytes, 0, AX_CALLER);
     }
     return address;
@@ -100,7 +99,7 @@ AX_EXPORT void free(void *address)
     if (AX_UNLIKELY(ax_is_early(address))) {
         return;
     }
-    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_FREE, address, 0, false))) {
+    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_FREE, address, 0))) {
         free_slowly(address, AX_CALLER);
         return;
     }
@@ -135,7 +134,7 @@ resize(void *old, size_t size, size_t asked, uint64_t first, uint64_t begin, uin
     const bool overflow = size != asked;
     if (old == NULL) {
         void *fresh = overflow ? NULL : ax_real.realloc(NULL, size);
-        if (AX_UNLIKELY(!ax_quick(first, fresh, asked, true))) {
+        if (AX_UNLIKELY(!ax_quick(first, fresh, asked))) {
             record_alloc(first, fresh, asked, 0, caller);
         }
         return fresh;
@@ -143,16 +142,15 @@ resize(void *old, size_t size, size_t asked, uint64_t first, uint64_t begin, uin
     if (AX_UNLIKELY(ax_is_early(old)) && !ax_resolving) {
         return move_early(old, size, caller);
     }
-    if (AX_UNLIKELY(!ax_quick(begin, old, asked, false))) {
+    if (AX_UNLIKELY(!ax_quick(begin, old, asked))) {
         record_before(begin, old, asked, caller);
     }
     void *fresh = overflow ? NULL : ax_real.realloc(old, size);
-    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_REALLOC_END, fresh, 0, true))) {
+    if (AX_UNLIKELY(!ax_quick(AX_RAWLOG_REALLOC_END, fresh, 0))) {
         /* realloc(p, 0) is a free where it answers NULL, and leaves no object behind. */
         const bool failed = fresh == NULL && asked != 0;
         const ax_event event = {.kind = AX_RAWLOG_REALLOC_END | (failed ? AX_RAWLOG_FAILED : 0),
                                 .address = (uintptr_t)fresh,
-                                .after = true,
                                 .caller = caller};
         ax_record(&event);
     }
@@ -222,11 +220,10 @@ AX_EXPORT size_t malloc_usable_size(void *address)
     }
     const size_t answer = ax_real.malloc_usable_size(address);
     if (address && ax_set.flags & AX_RAWLOG_USABLE &&
-        AX_UNLIKELY(!ax_quick(AX_RAWLOG_USABLE_SIZE, address, answer, true))) {
+        AX_UNLIKELY(!ax_quick(AX_RAWLOG_USABLE_SIZE, address, answer))) {
         const ax_event event = {.kind = AX_RAWLOG_USABLE_SIZE,
                                 .address = (uintptr_t)address,
                                 .size = answer,
-                                .after = true,
                                 .caller = AX_CALLER};
         ax_record(&event);
     }

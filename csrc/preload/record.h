@@ -82,8 +82,7 @@ typedef struct ax_thread {
 #define AX_DEAD 99u
 
 enum ax_mode {
-    AX_MODE_FENCE =
-        1, /* there was a second thread: stamps of allocations wait for the allocation */
+    AX_MODE_FENCE = 1, /* there was a second thread: stamps wait for what was before them */
     /* Everything above goes the long way. */
     AX_MODE_SITES = 2,
     AX_MODE_FOREIGN = 4, /* the allocator is a library of its own and may call back */
@@ -118,7 +117,6 @@ typedef struct ax_event {
     uint64_t align;
     uint64_t extra[2];
     unsigned extras;
-    bool after; /* stamped after the call */
     uintptr_t caller;
 } ax_event;
 
@@ -133,7 +131,7 @@ extern ax_cursor ax_nobody;
 /* record_log.c */
 void ax_record(const ax_event *event);
 void ax_count_free_of_null(void);
-uint64_t ax_stamp(bool after);
+uint64_t ax_stamp(void);
 void ax_lock(void);
 void ax_unlock(void);
 void ax_stop(uint32_t cut, uint64_t stamp);
@@ -183,14 +181,17 @@ static inline bool ax_is_early(const void *address)
 
 /* The hot path. False: it is an event for ax_record. */
 static inline __attribute__((always_inline)) bool ax_quick(uint64_t kind, const void *address,
-                                                           uint64_t size, bool after)
+                                                           uint64_t size)
 {
     ax_cursor *cursor = ax_self.cursor;
     const uint32_t mode = ax_mode;
     if (AX_UNLIKELY(mode > AX_MODE_FENCE || !cursor->ready)) {
         return false;
     }
-    const uint64_t now = after && mode ? ax_counter_fenced() : ax_counter();
+    /* With threads, not before the instructions that came before: an allocation's stamp would be
+     * before another thread's free of the memory, or a free's before the allocation that the
+     * pointer comes from. */
+    const uint64_t now = mode ? ax_counter_fenced() : ax_counter();
     cursor->ready = 0;
     AX_BARRIER();
     /* The position before the limit: a fork in between leaves a limit of 0. */

@@ -94,9 +94,9 @@ static void pair_of_clocks(uint64_t *stamp, uint64_t *mono_ns)
 {
     uint64_t best = UINT64_MAX;
     for (int k = 0; k < 3; k++) {
-        const uint64_t before = ax_stamp(true);
+        const uint64_t before = ax_stamp();
         const uint64_t ns = ax_clock_ns(CLOCK_MONOTONIC);
-        const uint64_t after = ax_stamp(true);
+        const uint64_t after = ax_stamp();
         if (after - before < best) {
             best = after - before;
             *stamp = before + best / 2;
@@ -340,7 +340,7 @@ static void read_settings(void)
 
 static void before_fork(void)
 {
-    ax_self.fork_stamp = ax_stamp(false);
+    ax_self.fork_stamp = ax_stamp();
 }
 
 static void forget_fork(void)

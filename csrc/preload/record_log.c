@@ -27,12 +27,12 @@ ax_shared *ax_all;
 static pthread_key_t key;
 static bool have_key;
 
-uint64_t ax_stamp(bool after)
+uint64_t ax_stamp(void)
 {
     if (AX_UNLIKELY(ax_set.clock == AX_RAWLOG_MONOTONIC)) {
         return ax_clock_ns(CLOCK_MONOTONIC);
     }
-    return after ? ax_counter_fenced() : ax_counter();
+    return ax_counter_fenced();
 }
 
 /* Held for a few instructions, by threads whose signals are blocked. */
@@ -86,13 +86,13 @@ ax_rawlog_window *ax_take_window(uint64_t bytes, uint32_t thread, uint64_t magic
         }
         if (bytes > room) {
             if (magic == AX_RAWLOG_WINDOW_MAGIC) {
-                ax_stop(ax_set.capacity_cut, ax_stamp(false));
+                ax_stop(ax_set.capacity_cut, ax_stamp());
             }
             return NULL;
         }
     } while (!__atomic_compare_exchange_n(&header->next, &offset, offset + bytes, true,
                                           __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
-    const uint64_t stamp = ax_stamp(false);
+    const uint64_t stamp = ax_stamp();
     const uint64_t mono_ns = ax_clock_ns(CLOCK_MONOTONIC);
     if (ax_populate(offset, bytes)) {
         if (magic == AX_RAWLOG_WINDOW_MAGIC) {
@@ -178,7 +178,7 @@ static ax_cursor *new_cursor(void)
     }
     ax_unlock();
     if (!cursor) {
-        ax_stop(AX_RAWLOG_CUT_OTHER, ax_stamp(false));
+        ax_stop(AX_RAWLOG_CUT_OTHER, ax_stamp());
     }
     return cursor;
 }
@@ -246,7 +246,7 @@ static bool renew(void)
             return false;
         }
         if (!ax_all->stopped) {
-            ax_stop(AX_RAWLOG_CUT_SECCOMP, ax_stamp(false));
+            ax_stop(AX_RAWLOG_CUT_SECCOMP, ax_stamp());
         }
     }
     if (alive && ax_all->stopped) {
@@ -302,7 +302,7 @@ static void record_late(const ax_event *event)
         late->pos = put_thread(late->pos, ax_self.number);
         late->thread = ax_self.number;
     }
-    uint64_t stamp = ax_stamp(event->after);
+    uint64_t stamp = ax_stamp();
     if (stamp < late->last) {
         stamp = late->last;
     }
@@ -347,7 +347,7 @@ void ax_record(const ax_event *event)
             }
             continue;
         }
-        uint64_t stamp = ax_stamp(event->after);
+        uint64_t stamp = ax_stamp();
         cursor->ready = 0;
         AX_BARRIER();
         uint64_t *pos = cursor->pos;

@@ -107,7 +107,6 @@ static __attribute__((noinline)) void note_new(const void *address, size_t size,
                             .address = (uintptr_t)address,
                             .size = size,
                             .align = align,
-                            .after = true,
                             .caller = caller};
     ax_record(&event);
 }

@@ -34,7 +34,7 @@ static void note_fork(pid_t child)
     if (!ax_set.follow) {
         __atomic_fetch_add(&header->children_not_recorded, 1, __ATOMIC_RELAXED);
     }
-    const ax_event event = {.kind = AX_RAWLOG_FORK, .size = (uint64_t)child, .after = true};
+    const ax_event event = {.kind = AX_RAWLOG_FORK, .size = (uint64_t)child};
     ax_record(&event);
 }
 
@@ -55,7 +55,7 @@ WRAPPER(pid_t, _Fork, (void))
         errno = ENOSYS;
         return -1;
     }
-    ax_self.fork_stamp = ax_stamp(false);
+    ax_self.fork_stamp = ax_stamp();
     const pid_t child = real();
     if (child) {
         ax_self.fork_stamp = 0;
@@ -156,7 +156,7 @@ static state seal(bool strictly, uint32_t cut)
         before.cut_stamp = ax_set.header->cut_stamp;
         before.stopped = ax_all->stopped;
         if (strictly) {
-            ax_stop(cut, ax_stamp(false));
+            ax_stop(cut, ax_stamp());
         }
     }
     if (cut == AX_RAWLOG_CUT_SECCOMP) {
@@ -277,8 +277,7 @@ static bool maps_wanted(void)
                                     .address = failed ? 0 : (uintptr_t)answer,                     \
                                     .size = size,                                                  \
                                     .extra = {(uint32_t)prot | (uint64_t)(uint32_t)flags << 32},   \
-                                    .extras = 1,                                                   \
-                                    .after = true};                                                \
+                                    .extras = 1};                                                  \
             ax_record(&event);                                                                     \
         }                                                                                          \
         return answer;                                                                             \
@@ -307,8 +306,7 @@ WRAPPER(int, mprotect, (void *address, size_t size, int prot))
                                 .address = (uintptr_t)address,
                                 .size = size,
                                 .extra = {(uint32_t)prot},
-                                .extras = 1,
-                                .after = true};
+                                .extras = 1};
         ax_record(&event);
     }
     return answer;
@@ -324,8 +322,7 @@ WRAPPER(void *, mremap, (void *old, size_t old_size, size_t size, int flags, voi
                                 .address = failed ? 0 : (uintptr_t)answer,
                                 .size = size,
                                 .extra = {(uintptr_t)old, old_size},
-                                .extras = 2,
-                                .after = true};
+                                .extras = 2};
         ax_record(&event);
     }
     return answer;
