@@ -1,5 +1,6 @@
 /* Threads that allocate, write, read and free, a third of it what another thread allocated.
- * record_churn [THREADS [PAIRS]] */
+ * record_churn [THREADS [PAIRS [READS]]]: of each object 32 bytes are read READS times, so that
+ * there is a program around the allocator. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 enum { OWN = 1500, SHARED = 1024, LARGEST = 400 };
 static _Atomic(void *) shared[SHARED];
-static long pairs = 2000000;
+static long pairs = 2000000, reads = 1;
 
 static void *churn(void *seed)
 {
@@ -30,8 +31,8 @@ static void *churn(void *seed)
         }
         if (old) {
             const unsigned char *bytes = old;
-            for (size_t at = 0; at < 32; at++) {
-                sum = sum * 31 + bytes[at];
+            for (long at = 0; at < 32 * reads; at++) {
+                sum = sum * 31 + bytes[at % 32];
             }
         }
         free(old);
@@ -48,6 +49,7 @@ int main(int argc, char **argv)
     const int threads = argc > 1 ? atoi(argv[1]) : 2;
     pthread_t thread[64];
     pairs = argc > 2 ? atol(argv[2]) : pairs;
+    reads = argc > 3 ? atol(argv[3]) : reads;
     for (intptr_t k = 0; k < threads; k++) {
         pthread_create(&thread[k], NULL, churn, (void *)(k + 1));
     }
