@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import stat
@@ -26,6 +27,7 @@ __all__ = [
     "wait_for",
 ]
 
+_LONGEST_SLEEP: Final = 0.05
 _MOST_INTERPRETERS: Final = 4
 _ELF_64: Final = 2
 _PT_INTERP: Final = 3
@@ -48,10 +50,20 @@ class RecordingError(TraceError):
 
 
 def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait in short sleeps: a signal just before an endless wait would be handled after it."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=3600)
+    """Wait for the end of a program, and notice it at once."""
+    with contextlib.ExitStack() as stack:
+        poll = None
+        # Not with a kernel before 5.3, in some sandboxes, and in a Python built for older ones.
+        with contextlib.suppress(OSError, AttributeError):
+            end = os.pidfd_open(process.pid)
+            stack.callback(os.close, end)
+            poll = select.poll()
+            poll.register(end, select.POLLIN)
+        while True:
+            # In short sleeps: a signal just before an endless wait would be handled after it.
+            if poll is None or poll.poll(1000 * _LONGEST_SLEEP):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(timeout=3600)
 
 
 @contextlib.contextmanager
