@@ -12,7 +12,7 @@ import stat
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
@@ -49,8 +49,19 @@ class RecordingError(TraceError):
 # ---- running ------------------------------------------------------------------------------------
 
 
-def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a program, and notice it at once."""
+def wait_for(
+    process: subprocess.Popen[bytes], meanwhile: Callable[[], float | None] | None = None
+) -> int:
+    """Wait for the end of a program.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+        The program.
+    meanwhile : callable, optional
+        What to do while it runs: returns the seconds after which to do it again, or None where it
+        need not be done again.
+    """
     with contextlib.ExitStack() as stack:
         poll = None
         # Not with a kernel before 5.3, in some sandboxes, and in a Python built for older ones.
@@ -60,10 +71,15 @@ def wait_for(process: subprocess.Popen[bytes]) -> int:
             poll = select.poll()
             poll.register(end, select.POLLIN)
         while True:
+            again = None if meanwhile is None else meanwhile()
+            if again is None:
+                meanwhile = None
             # In short sleeps: a signal just before an endless wait would be handled after it.
-            if poll is None or poll.poll(1000 * _LONGEST_SLEEP):
+            seconds = _LONGEST_SLEEP if again is None else min(again, _LONGEST_SLEEP)
+            if poll is None or poll.poll(1000 * seconds):
+                # Without a descriptor for its end, this looks for it less and less often.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(timeout=3600)
+                    return process.wait(timeout=None if poll else 3600 if again is None else again)
 
 
 @contextlib.contextmanager

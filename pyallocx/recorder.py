@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from pyallocx._core import TraceError
+from pyallocx._prefill import Prefill
 from pyallocx._rawlog import FLAGS, FORKED, read_header, read_rawlog
 from pyallocx._running import (
     RecordingError,
@@ -338,8 +339,8 @@ def run_logging(
         stdout=stdout,
         stderr=stderr,
     )
-    with until_it_ends(process):
-        returncode = wait_for(process)
+    with until_it_ends(process), Prefill(logs) as prefill:
+        returncode = wait_for(process, prefill.step)
     return process.pid, returncode
 
 
