@@ -1,10 +1,12 @@
 """What recording costs, in one run: the same command unrecorded, by ours, by heaptrack, by mtrace.
 
     python benchmarks/record_cost.py [WORKLOAD ...] [--runs N] [--logs DIRECTORY] [--sites]
-                                     [--mtrace-seconds N]
+                                     [--mtrace-seconds N] [--no-heaptrack]
 
 Runs are interleaved; a ratio is that of medians. ``wall`` is the clock on the wall, ``cpu`` user
 and system time of the command and its children, which is steadier where others use the machine.
+``ours`` is the library alone, ``launched`` as `px.record` runs a program, which makes memory for
+the log ahead of it where there is a processor to spare; what that takes is ``launcher``.
 heaptrack writes its raw data only and unwinds a stack per event, so it does more; mtrace is stopped
 when its time is up, and its ratio is then a lower bound. Programs that are not installed are left
 out and named.
@@ -28,8 +30,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from pyallocx import preload
+from pyallocx._running import find_program
+from pyallocx.recorder import run_logging
 
 HERE = Path(__file__).resolve().parent
 HEADER_BYTES = 65536
@@ -148,6 +153,7 @@ class Run:
 
     wall: float
     cpu: float
+    launcher: float = 0.0
     log_bytes: int = 0
     events: int = 0
     stopped: bool = False
@@ -182,9 +188,10 @@ class Bench:
         self.logs.mkdir(parents=True)
         command = [work.program, *work.arguments]
         env = {**os.environ, **work.environment, "GIT_PAGER": "cat"}
+        if how in ("ours", "launched"):
+            env["LD_PRELOAD"] = str(preload.library_path())
         if how == "ours":
             env |= {
-                "LD_PRELOAD": str(preload.library_path()),
                 "PYALLOCX_RECORD_DIR": str(self.logs),
                 "PYALLOCX_RECORD_FLAGS": "1" if self.sites else "0",
                 "PYALLOCX_RECORD_PARENT": "0",
@@ -198,30 +205,47 @@ class Bench:
                 "MALLOC_TRACE": str(self.logs / "mtrace"),
             }
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        own = time.process_time()
         with open(self.folder / work.stdin if work.stdin else os.devnull) as stdin:
-            process = subprocess.Popen(
-                command, cwd=self.folder, env=env, stdin=stdin,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-            try:
-                code = process.wait(self.mtrace_seconds if how == "mtrace" else None)
-                stopped = False
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                code, stopped = 0, True
+            if how == "launched":
+                code, stopped = self.launch(command, env, stdin), False
+            else:
+                code, stopped = self.wait(command, env, stdin, how)
         wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+        own = time.process_time() - own
         if code:
             raise RuntimeError(f"{' '.join(command)} ended with {code}")
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        result = Run(wall, cpu, stopped=stopped)
-        if how == "ours":
+        result = Run(wall, cpu, own, stopped=stopped)
+        if how in ("ours", "launched"):
             for log in self.logs.glob("*.axlog"):
                 used, events = look(log, 3 if self.sites else 2)
                 result.log_bytes += used
                 result.events += events
         shutil.rmtree(self.logs, ignore_errors=True)
         return result
+
+    def launch(self, command: list[str], env: dict[str, str], stdin: IO[str]) -> int:
+        program = find_program(command[0], cwd=str(self.folder), path=env["PATH"])
+        return run_logging(
+            command, program, str(self.logs), env, flags=self.sites, follow_forks=True,
+            cwd=str(self.folder), stdin=stdin, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )[1]  # fmt: skip
+
+    def wait(
+        self, command: list[str], env: dict[str, str], stdin: IO[str], how: str
+    ) -> tuple[int, bool]:
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=env, stdin=stdin,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            return process.wait(self.mtrace_seconds if how == "mtrace" else None), False
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return 0, True
 
 
 def look(log: Path, words: int) -> tuple[int, int]:
@@ -254,11 +278,13 @@ def report(name: str, runs: dict[str, list[Run]]) -> None:
         bound = ">" if any(run.stopped for run in runs[how]) else ""
         wall, cpu = (median(how, what) / base[what] for what in ("wall", "cpu"))
         line = f"{'':12}   {how:9} wall {bound}{wall:5.2f}x  cpu {bound}{cpu:5.2f}x"
-        if how == "ours":
+        if how in ("ours", "launched"):
             run = runs[how][-1]
             ns = (median(how, "cpu") - base["cpu"]) / max(run.events, 1) * 1e9
             line += f"  {run.events / 1e6:.2f} M events, "
             line += f"{run.log_bytes / max(run.events, 1):.1f} bytes and {ns:.0f} ns each"
+        if how == "launched":
+            line += f", launcher {median(how, 'launcher'):.2f} s"
         print(line, flush=True)
 
 
@@ -269,6 +295,7 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, help="where the recorders write; default: aside")
     parser.add_argument("--sites", action="store_true", help="ours with call sites")
     parser.add_argument("--mtrace-seconds", type=float, default=30, help="0: no mtrace")
+    parser.add_argument("--no-heaptrack", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.workloads) - set(WORKLOADS):
         parser.error(f"no workload {', '.join(sorted(unknown))}")
@@ -282,8 +309,8 @@ def main() -> None:
             if not shutil.which(work.program) and not (folder / work.program).exists():
                 print(f"{key:12} not installed")
                 continue
-            ways = ["alone", "ours"]
-            ways += ["heaptrack"] if bench.heaptrack else []
+            ways = ["alone", "ours", "launched"]
+            ways += ["heaptrack"] if bench.heaptrack and not options.no_heaptrack else []
             ways += ["mtrace"] if bench.has_mtrace and options.mtrace_seconds else []
             runs: dict[str, list[Run]] = {way: [] for way in ways}
             for k in range(options.runs):

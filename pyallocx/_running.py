@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import stat
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
@@ -26,6 +27,7 @@ __all__ = [
     "wait_for",
 ]
 
+_LONGEST_SLEEP: Final = 0.05
 _MOST_INTERPRETERS: Final = 4
 _ELF_64: Final = 2
 _PT_INTERP: Final = 3
@@ -47,11 +49,37 @@ class RecordingError(TraceError):
 # ---- running ------------------------------------------------------------------------------------
 
 
-def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait in short sleeps: a signal just before an endless wait would be handled after it."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=3600)
+def wait_for(
+    process: subprocess.Popen[bytes], meanwhile: Callable[[], float | None] | None = None
+) -> int:
+    """Wait for the end of a program.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+        The program.
+    meanwhile : callable, optional
+        What to do while it runs: returns the seconds after which to do it again, or None where it
+        need not be done again.
+    """
+    with contextlib.ExitStack() as stack:
+        poll = None
+        # Not with a kernel before 5.3, in some sandboxes, and in a Python built for older ones.
+        with contextlib.suppress(OSError, AttributeError):
+            end = os.pidfd_open(process.pid)
+            stack.callback(os.close, end)
+            poll = select.poll()
+            poll.register(end, select.POLLIN)
+        while True:
+            again = None if meanwhile is None else meanwhile()
+            if again is None:
+                meanwhile = None
+            # In short sleeps: a signal just before an endless wait would be handled after it.
+            seconds = _LONGEST_SLEEP if again is None else min(again, _LONGEST_SLEEP)
+            if poll is None or poll.poll(1000 * seconds):
+                # Without a descriptor for its end, this looks for it less and less often.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(timeout=None if poll else 3600 if again is None else again)
 
 
 @contextlib.contextmanager

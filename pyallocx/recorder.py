@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from pyallocx._core import TraceError
+from pyallocx._prefill import Prefill
 from pyallocx._rawlog import FLAGS, FORKED, read_header, read_rawlog
 from pyallocx._running import (
     RecordingError,
@@ -282,28 +283,65 @@ def run_program(
             code_log = CodeLog(words, program, jit_directory, isolate)
         logs = os.path.join(directory, "logs")
         os.mkdir(logs)
-        variables |= {
-            "LD_PRELOAD": _preloads(library, directory, variables.get("LD_PRELOAD")),
-            "PYALLOCX_RECORD_DIR": logs,
-            "PYALLOCX_RECORD_FLAGS": str(sum(FLAGS[name] for name, wanted in flags if wanted)),
-            "PYALLOCX_RECORD_PARENT": "0" if follow_forks else str(os.getpid()),
-            "PYALLOCX_RECORD_MAX_BYTES": str(max_bytes or 0),
-        }
-        process = subprocess.Popen(
+        variables["LD_PRELOAD"] = _preloads(library, directory, variables.get("LD_PRELOAD"))
+        pid, returncode = run_logging(
             words if code_log is None else code_log.command(),
-            executable=program,
+            program,
+            logs,
+            variables,
+            flags=sum(FLAGS[name] for name, wanted in flags if wanted),
+            follow_forks=follow_forks,
+            max_bytes=max_bytes,
             cwd=place,
-            env=variables,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
         )
-        with until_it_ends(process):
-            returncode = wait_for(process)
-        recording = _read(_Logs(logs, process.pid), words, returncode, follow_forks, progress)
+        recording = _read(_Logs(logs, pid), words, returncode, follow_forks, progress)
         if code_log is not None:
-            recording = recording._replace(code=code_log.read(process.pid, returncode))
+            recording = recording._replace(code=code_log.read(pid, returncode))
     return recording
+
+
+def run_logging(
+    words: list[str],
+    program: str,
+    logs: str,
+    env: Mapping[str, str],
+    *,
+    flags: int,
+    follow_forks: bool = False,
+    max_bytes: int | None = None,
+    cwd: str | None = None,
+    stdin: Stream = None,
+    stdout: Stream = None,
+    stderr: Stream = None,
+) -> tuple[int, int]:
+    """Run a program with an `env` that preloads the recorder, its logs going to a directory.
+
+    Returns
+    -------
+    tuple of int
+        The program's process id, and its exit status as of `subprocess.Popen`.
+    """
+    process = subprocess.Popen(
+        words,
+        executable=program,
+        cwd=cwd,
+        env={
+            **env,
+            "PYALLOCX_RECORD_DIR": logs,
+            "PYALLOCX_RECORD_FLAGS": str(flags),
+            "PYALLOCX_RECORD_PARENT": "0" if follow_forks else str(os.getpid()),
+            "PYALLOCX_RECORD_MAX_BYTES": str(max_bytes or 0),
+        },
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+    )
+    with until_it_ends(process), Prefill(logs) as prefill:
+        returncode = wait_for(process, prefill.step)
+    return process.pid, returncode
 
 
 def _checked_words(command: Sequence[str]) -> list[str]:
