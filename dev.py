@@ -45,6 +45,9 @@ SANITIZERS: list[str] = TOOL["sanitizers"]
 PRELOAD: list[str] = TOOL["preload"]
 CC = shlex.split(os.environ.get("CC", "cc"))
 CORE_FLAGS = ["-std=c11", "-O1", "-g"]
+NOT_SANITIZED = (
+    "dev", "notebooks", "prefill", "record_programs", "recorder_raw", "recorder_raw_survival"
+)  # fmt: skip
 ASIDE: set[int] = set()  # the processes that capture() waits for
 
 # What a copy of the tree leaves behind.
@@ -300,10 +303,10 @@ def sanitize(arguments: list[str]) -> None:
         "HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", "quick"),
     }
     # pytest's fault handler would hide AddressSanitizer's report of a crash, and its capture of the
-    # file descriptors the other sanitizer's, which knows no log; and what the developer commands
-    # start is not ours to sanitize.
+    # file descriptors the other sanitizer's, which knows no log. What other processes do, those of
+    # the developer commands, recorded programs and notebooks, is not sanitized, or not for long.
     options = ["-p", "no:faulthandler", "-p", "no:cacheprovider", "--capture=sys"]
-    options += ["--ignore=tests/test_dev.py"]
+    options += [f"--ignore=tests/test_{name}.py" for name in NOT_SANITIZED]
     try:
         check_import(Path(sys.executable), tree, tree, env)
         run(
