@@ -406,7 +406,8 @@ void ax_count_free_of_null(void)
     if (AX_LIKELY(cursor->window != NULL)) {
         cursor->window->frees_of_null++;
     } else if (!ax_set.off && !ax_resolving && !ax_self.starting && ax_self.rounds != AX_DEAD &&
-               !(ax_mode & AX_MODE_ENDED) && renew()) {
+               !(ax_mode & AX_MODE_ENDED) && !(ax_all && ax_all->alive && ax_all->stopped) &&
+               renew()) {
         ax_self.cursor->window->frees_of_null++;
     }
 }
