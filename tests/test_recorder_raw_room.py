@@ -109,10 +109,11 @@ def test_a_limit_below_the_header_is_no_signal(tmp_path: Path, max_bytes: int) -
     assert not [log for log in logs if log.header.exe.endswith(b"survive")]
 
 
-def test_a_reader_says_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_bytes", [0, 200_000])  # while it goes on, and after it was cut
+def test_a_reader_says_stop(tmp_path: Path, max_bytes: int) -> None:
     program = subprocess.Popen(
         [recording.program("survive.c"), "goes-on"],
-        env=recording.environment(tmp_path),
+        env=recording.environment(tmp_path, max_bytes=max_bytes),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,

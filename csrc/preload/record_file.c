@@ -231,8 +231,7 @@ static long populate_pages(void *at, uint64_t bytes)
 /* Room for the header, before anything depends on it: a child has its parent's mapping yet. */
 static long reserve_header(long fd)
 {
-    const long at =
-        AX_SYS6(SYS_mmap, 0, HEADER_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const long at = AX_SYS6(SYS_mmap, 0, HEADER_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (ax_sys_failed(at)) {
         return at;
     }
@@ -448,8 +447,8 @@ static bool share(void)
     return true;
 }
 
-/* Puts memory that is nobody's in place of the file, up to where the log is used: somebody may be in
- * the middle of a record. First elsewhere, so that a refusal leaves everything as it is. */
+/* Puts memory that is nobody's in place of the file, up to where the log is used: somebody may be
+ * in the middle of a record. First elsewhere, so that a refusal leaves everything as it is. */
 static void leave_file(uint64_t used)
 {
     const uint64_t mapped = ax_set.mapped_bytes;
@@ -459,8 +458,8 @@ static void leave_file(uint64_t used)
     if (ax_sys_failed(at)) {
         return;
     }
-    if (ax_sys_failed(AX_SYS6(SYS_mremap, at, used, used, MREMAP_MAYMOVE | MREMAP_FIXED,
-                              ax_set.header, 0))) {
+    if (ax_sys_failed(
+            AX_SYS6(SYS_mremap, at, used, used, MREMAP_MAYMOVE | MREMAP_FIXED, ax_set.header, 0))) {
         AX_SYS2(SYS_munmap, at, used);
     } else if (used < mapped) {
         AX_SYS2(SYS_munmap, (unsigned char *)ax_set.header + used, mapped - used);
@@ -551,6 +550,7 @@ void ax_write_maps(void)
     if (window) {
         read_file("/proc/self/maps", (char *)(window + 1), bytes - sizeof *window);
     }
+    ax_let_go();
 }
 
 /* A vfork shares our memory, so it may not be our own end. */
