@@ -58,7 +58,7 @@ __all__ = [
 
 FORMAT_VERSION: Final = 1
 
-# What the bytes of a name that are no UTF-8 become (os.fsdecode). It stands inside a string of JSON.
+# What bytes of a name that are no UTF-8 become (os.fsdecode); in JSON only strings have them.
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 # A step of about 10 ms, so that Ctrl-C is answered at once.
@@ -67,7 +67,7 @@ _LONG_EVENTS: Final = 50_000_000
 
 
 class Trace(TraceParts):
-    """The ordered allocation events of one run: immutable columns of equal length.
+    r"""The ordered allocation events of one run: immutable columns of equal length.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Trace(TraceParts):
         uint32), all others become uint64. Names are of letters, digits and underscores.
     metadata : mapping, optional
         Where the trace comes from: whatever JSON can hold. Bytes of file names that are no UTF-8
-        (surrogates, as `os.fsdecode` makes them) are written out, ``\\xff``.
+        (surrogates, as `os.fsdecode` makes them) are written out, ``\xff``.
     progress : bool, optional
         Whether to show a progress bar while checking. By default for long traces, where standard
         error is a terminal.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -122,7 +121,9 @@ def test_what_does_not_fit_two_words(read: Any) -> None:
     assert trace.metadata["counts"]["alignments_raised"] == 1
     assert rows(trace, "asked_align") == [{"event": 2, "align_bytes": 24}]
     # It goes where its event goes.
-    assert rows(trace.slice(2, 5, inherit=False), "asked_align") == [{"event": 0, "align_bytes": 24}]
+    assert rows(trace.slice(2, 5, inherit=False), "asked_align") == [
+        {"event": 0, "align_bytes": 24}
+    ]
     assert rows(trace.slice(3, 5), "asked_align") == []
 
 

@@ -26,9 +26,9 @@
  * - a free of what nobody allocated is left out, and counted: objects from before the recording, or
  *   of the parent of a process that was forked. A realloc of such an object makes a new one.
  *
- * A realloc is one event, where it ended; when it began is in realloc_begin, also where the event is
- * a free or an alloc, and in failed. From where it began its old address is free for others,
- * as it may be in the program. One that failed brings its object back to the old address; one that
+ * A realloc is one event, where it ended; when it began is in realloc_begin, also where the event
+ * is a free or an alloc, and in failed. From where it began its old address is free for others, as
+ * it may be in the program. One that failed brings its object back to the old address; one that
  * never ended did not happen. A realloc to nothing is a free.
  *
  * Stamps become nanoseconds by the pairs of stamp and clock in the file: 0 is where the recording

@@ -87,8 +87,8 @@ int ax_rawlog_make_tables(ax_rawlog *log)
         {AX_TABLE_MAPS, "old_address", 8},
         {AX_TABLE_MAPS, "old_bytes", 8},
     };
-    static const char *const names[AX_TABLES] = {"events", "realloc_begin", "failed", "asked_align",
-                                                 "usable_size", "maps"};
+    static const char *const names[AX_TABLES] = {"events",      "realloc_begin", "failed",
+                                                 "asked_align", "usable_size",   "maps"};
     for (int i = 0; i < AX_TABLES; i++) {
         log->tables[i].name = names[i];
     }
