@@ -634,8 +634,7 @@ def test_a_packed_log_is_read(read: Any, tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text_become_text(read: Any, tmp_path: Path) -> None:
     """Whatever stands in the header or in the memory maps can be saved and shown."""
-    path = b"/no/\xff\xfe.so"
-    maps = b"00400000-00500000 r-xp 00000000 08:01 7 " + path + b"\n"
+    maps = b"00400000-00500000 r-xp 00000000 08:01 7 /no/\xff\xfe.so\n"
     log = one(
         Record(MALLOC, 1, 0x1000, 1, site=0x401000),
         flags=SITES,
@@ -645,8 +644,9 @@ def test_bytes_that_are_no_text_become_text(read: Any, tmp_path: Path) -> None:
     log.windows = [*log.windows, Window(text=maps)]
     for on_error in ("raise", "skip"):
         trace = read(log, on_error=on_error)
-        assert trace.metadata["key_names"] == [r"\xff\xfe.so+0x1000"]
-        for text in (trace.metadata["program"], *trace.metadata["command"]):
+        (site,) = trace.metadata["key_names"]
+        assert site.endswith(".so+0x1000")
+        for text in (site, trace.metadata["program"], *trace.metadata["command"]):
             text.encode()
         trace.save(tmp_path / "saved.npz")
         assert px.load(tmp_path / "saved.npz").metadata == trace.metadata
