@@ -15,8 +15,11 @@ from pyallocx._core import TraceError
 
 Asides = Mapping[str, Mapping[str, Array]]
 
-OF_EVENTS: Final = frozenset({"realloc_begin"})
+OF_EVENTS: Final = frozenset({"realloc_begin", "asked_align"})
 """The asides whose rows are about the event they name and go where it goes."""
+
+TIMES: Final = ("time_ns", "begin_ns")
+"""The columns that are times, as those of the trace."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _STEP: Final = 1 << 20

@@ -35,7 +35,12 @@ _OF_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 _OF_ASIDES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"event": ("planes", "steps"), "object": ("planes", "ago"), "time_ns": ("planes", "beside")}
+    {
+        "event": ("planes", "steps"),
+        "object": ("planes", "ago"),
+        "time_ns": ("planes", "beside"),
+        "begin_ns": ("planes", "beside"),
+    }
 )
 """What the numbers of a packed column are.
 
@@ -215,7 +220,12 @@ def _packed_asides(trace: Trace) -> Iterator[Packed | tuple[str, Array]]:
                     _row_ago(count, event, column),
                     column.nbytes,
                 )
-            elif name == "time_ns" and width == "u8" and trace.time_ns is not None and len(trace):
+            elif (
+                "beside" in encodings_of(name, True)
+                and width == "u8"
+                and trace.time_ns is not None
+                and len(trace)
+            ):
                 yield Packed(
                     f"{full}.u8.beside",
                     len(column),

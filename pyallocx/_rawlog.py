@@ -108,7 +108,9 @@ def read_rawlog(
     wanted = {"realloc_begin": True, "failed": True}
     wanted["usable_size"] = bool(header["flags"] & USABLE_SIZE)
     wanted["maps"] = bool(header["flags"] & MAPS)
-    asides = {table: columns for table, columns in tables.items() if wanted[table] or _any(columns)}
+    asides = {
+        table: columns for table, columns in tables.items() if wanted.get(table) or _any(columns)
+    }
     return Trace._adopt(columns, metadata, progress, asides)
 
 

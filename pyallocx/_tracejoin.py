@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyallocx._asides import renumbered
+from pyallocx._asides import TIMES, renumbered
 from pyallocx._columns import OP_ALLOC, OP_DESTROY, OP_FREE, Array
 from pyallocx._traceops import Live, live_at
 from pyallocx.trace import Trace
@@ -484,10 +484,11 @@ def _move_times(piece: _Piece) -> None:
     moved = np.uint64(piece.moved_ns % 2**64)
     piece.columns["time_ns"] = piece.columns["time_ns"] + moved
     for table in piece.asides.values():
-        if "time_ns" in table and table["time_ns"].dtype == np.uint64:
-            # What was before the first event of a trace stays at 0.
-            back = np.uint64(max(0, -piece.moved_ns))
-            table["time_ns"] = np.maximum(table["time_ns"], back) + moved
+        for name in TIMES:
+            if name in table and table[name].dtype == np.uint64:
+                # What was before the first event of a trace stays at 0.
+                back = np.uint64(max(0, -piece.moved_ns))
+                table[name] = np.maximum(table[name], back) + moved
 
 
 def _renumber_asides(

@@ -81,7 +81,23 @@ class League:
     above: tuple[AboveLimit, ...]
 
     def best(self, program: int) -> LeagueRow | None:
-        """Return the table with the least waste on a program, by index, of those that serve all."""
+        """Return the table with the least waste on a program, of those that serve all requests.
+
+        Parameters
+        ----------
+        program : int
+            Its place among `programs`.
+
+        Returns
+        -------
+        LeagueRow or None
+            The first of equals; None where no table serves all.
+
+        Raises
+        ------
+        IndexError
+            There is no such program.
+        """
         complete = [row for row in self.rows if row.complete]
         return min(complete, key=lambda row: row.percents[program], default=None)
 
@@ -103,6 +119,16 @@ class League:
 
         Three columns of each program follow: ``excluded``; ``above_requests`` and ``above_bytes``,
         which are the same in every line (see `AboveLimit`).
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to; written whole or not at all.
+
+        Raises
+        ------
+        OSError
+            The file could not be written; `path` is as it was.
         """
         from pyallocx._files import write_atomically
 
@@ -159,7 +185,17 @@ class League:
         return "\n".join([*self.lines(), *self.notes()])
 
     def lines(self, width: int = 14) -> list[str]:
-        """Return the table as text; a star marks the best of each column."""
+        """Return the table as text; a star marks the best of each column.
+
+        Parameters
+        ----------
+        width : int, default 14
+            Of a column in characters; longer names of programs are cut.
+
+        Returns
+        -------
+        list of str
+        """
         heads = ["mean", *self.programs]
         short = [head if len(head) <= width else head[: width - 2] + ".." for head in heads]
         names = max([4, *(len(row.name) for row in self.rows)])

@@ -262,12 +262,36 @@ class Profile:
             return self.counts * factor
 
     def scaled(self, factor: float) -> Profile:
-        """Return the profile with all counts multiplied by `factor`, finite and above 0."""
+        """Return the profile with all counts multiplied.
+
+        Parameters
+        ----------
+        factor : float
+            Finite and above 0.
+
+        Returns
+        -------
+        Profile
+
+        Raises
+        ------
+        ValueError
+            `factor` is not, or a count is none any longer: 0 or infinite.
+        """
         check_factor(factor)
         return Profile(self.sizes, self._times(factor), name=self.name, metadata=self.metadata)
 
     def below(self, limit_bytes: int) -> Profile:
-        """Return the part with sizes of at most `limit_bytes`.
+        """Return the part with sizes of at most a limit.
+
+        Parameters
+        ----------
+        limit_bytes : int
+            The largest size that stays.
+
+        Returns
+        -------
+        Profile
 
         Raises
         ------

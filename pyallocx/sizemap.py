@@ -583,7 +583,27 @@ class SizeMap:
         Path(path).write_text(json.dumps(document) + "\n", encoding="utf-8")
 
     def export(self, format: str, *, name: str | None = None, **options: Any) -> str:
-        """Write the classes in the form that an allocator takes: `pyallocx.export`."""
+        """Write the classes in the form that an allocator takes: `pyallocx.export`.
+
+        Parameters
+        ----------
+        format : {"scudo", "flat", "tcmalloc", "go", "memcached", "json"}
+            For whom.
+        name : str, optional
+            What the struct, table or list is called.
+        **options
+            Of the format, as `pyallocx.export` has them.
+
+        Returns
+        -------
+        str
+            Ends with a line feed.
+
+        Raises
+        ------
+        ValueError, TypeError, CorruptionError
+            Where `pyallocx.export` raises them.
+        """
         from pyallocx.exports import export
 
         return export(self, format, name=name, **options)

@@ -358,7 +358,18 @@ class SweepResult:
         return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a CSV file, whole or not at all; a histogram is JSON in its cell."""
+        """Write a CSV file; a histogram is JSON in its cell.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to; written whole or not at all.
+
+        Raises
+        ------
+        OSError
+            The file could not be written; `path` is as it was.
+        """
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self._columns)

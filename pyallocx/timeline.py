@@ -336,6 +336,15 @@ class Lifetimes(ColumnTable):
             In `unit`.
         unit, weight : str
             As in `survival`.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            Where `survival` raises it.
         """
         return self._share(*self.survival(unit, weight), lifetime)
 

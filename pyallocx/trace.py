@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
@@ -57,13 +58,16 @@ __all__ = [
 
 FORMAT_VERSION: Final = 1
 
+# What bytes of a name that are no UTF-8 become (os.fsdecode); in JSON only strings have them.
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+
 # A step of about 10 ms, so that Ctrl-C is answered at once.
 _STEP_EVENTS: Final = 1 << 20
 _LONG_EVENTS: Final = 50_000_000
 
 
 class Trace(TraceParts):
-    """The ordered allocation events of one run: immutable columns of equal length.
+    r"""The ordered allocation events of one run: immutable columns of equal length.
 
     Parameters
     ----------
@@ -95,7 +99,8 @@ class Trace(TraceParts):
         none. Unsigned columns keep their dtype (``event`` becomes uint64, ``object`` at least
         uint32), all others become uint64. Names are of letters, digits and underscores.
     metadata : mapping, optional
-        Where the trace comes from: whatever JSON can hold.
+        Where the trace comes from: whatever JSON can hold. Bytes of file names that are no UTF-8
+        (surrogates, as `os.fsdecode` makes them) are written out, ``\xff``.
     progress : bool, optional
         Whether to show a progress bar while checking. By default for long traces, where standard
         error is a terminal.
@@ -133,9 +138,12 @@ class Trace(TraceParts):
     equal where their columns are; metadata and asides do not count.
 
     What recorders and readers put into asides: ``realloc_begin`` (``event``, ``time_ns``: when the
-    realloc that is the event began; the event's own time is when it returned), ``failed``
-    (``event``, ``thread``, ``time_ns``, ``call``, ``size_bytes``, ``align_bytes``, ``object``:
-    calls that failed; the object of a realloc lives on), ``usable_size`` (``event``, ``thread``,
+    call of realloc that made the event began; the event's own time is when it returned. The event
+    is a realloc, a free where realloc freed, an alloc where the old object was not known),
+    ``failed`` (``event``, ``thread``, ``time_ns``, ``begin_ns``, ``call``, ``size_bytes``,
+    ``align_bytes``, ``object``: calls that failed; of what is no realloc both times are one; the
+    object of a realloc lives on), ``asked_align`` (``event``, ``align_bytes``: what the alloc that
+    is the event asked for, where that is no power of two), ``usable_size`` (``event``, ``thread``,
     ``time_ns``, ``object``, ``size_bytes``: malloc_usable_size and its answer), ``maps``
     (``event``, ``thread``, ``time_ns``, ``call`` (0 mmap, 1 munmap, 2 mprotect, 3 mremap),
     ``address``, ``size_bytes``, ``prot``, ``flags``, ``old_address``, ``old_bytes``).
@@ -247,7 +255,7 @@ class Trace(TraceParts):
             _set(self, name, None if column is None else sealed(column))
         # Through JSON: a deep copy, and a proof that the trace can be saved and shown.
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
-        copied = json.loads(text.encode())
+        copied = json.loads(_SURROGATE.sub(_escaped, text))
         _set(self, "metadata", MappingProxyType(copied))
         _set(self, "asides", MappingProxyType({}))
         _set(self, "_n_objects", 0)
@@ -508,7 +516,29 @@ class Trace(TraceParts):
     def timeline(
         self, points: int = 1000, by: str = "event", *, progress: bool | None = None
     ) -> Timeline:
-        """Return what happened, and what was live, over the run: `pyallocx.timeline` of this."""
+        """Return what happened, and what was live, over the run: `pyallocx.timeline` of this.
+
+        Parameters
+        ----------
+        points : int, default 1000
+            Intervals, from 1 to 2**24; no more than there are events (or nanoseconds).
+        by : {"event", "time"}, default "event"
+            Whether the intervals have equally many events or are equally long.
+        progress : bool, optional
+            Whether to show a progress bar. By default for long traces, where standard error is a
+            terminal.
+
+        Returns
+        -------
+        Timeline
+
+        Raises
+        ------
+        ValueError
+            `by` is none of these, or ``"time"`` without times; `points` is out of range.
+        OverflowError
+            A sum of sizes does not fit 64 bits.
+        """
         from pyallocx.timeline import timeline
 
         return timeline(self, points, by, progress=progress)
@@ -524,6 +554,12 @@ class Trace(TraceParts):
         from pyallocx.timeline import sizes
 
         return sizes(self)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Write a surrogate, which no file of text can hold, as people write the byte it stands for."""
+    code = ord(found[0])
+    return rf"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else rf"\\u{code:04x}"
 
 
 # The one door past __setattr__, for Trace alone.

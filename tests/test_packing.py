@@ -412,9 +412,12 @@ def test_real_programs_take_few_bytes(tmp_path: Path, shared_data: Path) -> None
             "realloc_begin": {
                 "event": began,
                 "time_ns": time_ns[began] - random.integers(20, 90, len(began)).astype(np.uint64),
-            }
+            },
+            "failed": {"event": began, "time_ns": time_ns[began], "begin_ns": time_ns[began] - 40},
         },
     )
     timed.save(tmp_path / "t.npz")
     assert (tmp_path / "t.npz").stat().st_size / len(timed) < 3
+    with zipfile.ZipFile(tmp_path / "t.npz") as file:
+        assert "aside.failed.begin_ns.u8.beside.npy" in file.namelist()
     assert same(px.load(tmp_path / "t.npz"), timed)

@@ -47,6 +47,8 @@ import pyallocx as px
 from pyallocx._core import RawLog, clock_rate
 
 NONE = 2**64 - 1
+# Also the surrogates that names of files become.
+ANY = st.characters(codec=None, min_codepoint=1)
 
 
 @pytest.fixture
@@ -117,6 +119,12 @@ def test_what_does_not_fit_two_words(read: Any) -> None:
     assert trace.align_log2.tolist() == [0, 0, 5, 0, 0]
     assert trace.time_ns.tolist() == [5, 5 + 2**33, 6 + 2**33, 7 + 2**33, 8 + 2**33]
     assert trace.metadata["counts"]["alignments_raised"] == 1
+    assert rows(trace, "asked_align") == [{"event": 2, "align_bytes": 24}]
+    # It goes where its event goes.
+    assert rows(trace.slice(2, 5, inherit=False), "asked_align") == [
+        {"event": 0, "align_bytes": 24}
+    ]
+    assert rows(trace.slice(3, 5), "asked_align") == []
 
 
 def test_a_realloc_is_one_event_at_its_end(read: Any) -> None:
@@ -175,15 +183,16 @@ def test_failed_calls_are_beside_the_events(read: Any) -> None:
             "event": 1,
             "thread": 0,
             "time_ns": time,
+            "begin_ns": begin,
             "call": call,
             "size_bytes": size,
             "align_bytes": align,
             "object": object,
         }
-        for time, call, size, align, object in (
-            (2, 2, NONE, 0, NONE),
-            (3, 5, 5, 24, NONE),
-            (5, 3, 2**50, 0, 0),
+        for begin, time, call, size, align, object in (
+            (2, 2, 2, NONE, 0, NONE),
+            (3, 3, 5, 5, 24, NONE),
+            (4, 5, 3, 2**50, 0, 0),
         )
     ]
     counts = trace.metadata["counts"]
@@ -200,6 +209,7 @@ def test_a_realloc_to_nothing_is_a_free(read: Any) -> None:
         )
     )
     assert events(trace) == [(0, 0, 8, 3), (1, 0, 0, 3), (0, 1, 9, 1)]
+    assert rows(trace, "realloc_begin") == [{"event": 1, "time_ns": 2}]
     assert trace.metadata["counts"]["reallocs_to_null"] == 1
     assert trace.metadata["counts"]["reallocs_of_null"] == 1
 
@@ -248,7 +258,9 @@ def test_objects_from_before_the_recording(read: Any) -> None:
     assert rows(trace, "usable_size") == [
         {"event": 1, "thread": 0, "time_ns": 10, "object": 0, "size_bytes": 56}
     ]
-    assert [row["object"] for row in rows(trace, "failed")] == [NONE]
+    assert rows(trace, "realloc_begin") == [{"event": 0, "time_ns": 3}]
+    failed = rows(trace, "failed")
+    assert [(row["object"], row["begin_ns"], row["time_ns"]) for row in failed] == [(NONE, 7, 8)]
     assert trace.metadata["forked_from"] == 99
 
 
@@ -618,6 +630,44 @@ def test_headers_that_are_none(read: Any) -> None:
 def test_a_packed_log_is_read(read: Any, tmp_path: Path) -> None:
     log = one(Record(MALLOC, 1, 0x1000, 1))
     assert read(gzip.compress(log.to_bytes())) == read(log)
+
+
+def test_bytes_that_are_no_text_become_text(read: Any, tmp_path: Path) -> None:
+    """Whatever stands in the header or in the memory maps can be saved and shown."""
+    maps = b"00400000-00500000 r-xp 00000000 08:01 7 /no/\xff\xfe.so\n"
+    log = one(
+        Record(MALLOC, 1, 0x1000, 1, site=0x401000),
+        flags=SITES,
+        exe=b"/bin/\x80app",
+        command=[b"app\xe9", b"\xff"],
+    )
+    log.windows = [*log.windows, Window(text=maps)]
+    for on_error in ("raise", "skip"):
+        trace = read(log, on_error=on_error)
+        (site,) = trace.metadata["key_names"]
+        assert site.endswith(".so+0x1000")
+        for text in (site, trace.metadata["program"], *trace.metadata["command"]):
+            text.encode()
+        trace.save(tmp_path / "saved.npz")
+        assert px.load(tmp_path / "saved.npz").metadata == trace.metadata
+        repr(trace), trace._repr_html_()
+
+
+@given(metadata=st.dictionaries(st.text(ANY, max_size=4), st.lists(st.text(ANY, max_size=4))))
+def test_metadata_is_text(metadata: dict[str, list[str]]) -> None:
+    kept = px.Trace([0], [0], [8], metadata=metadata).metadata
+    whole = {key: value for key, value in metadata.items() if is_text(key, *value)}
+    assert whole.items() <= kept.items() or len(whole) < len(metadata)
+    assert is_text(*kept, *(text for value in kept.values() for text in value))
+
+
+def is_text(*texts: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for text in texts for letter in text)
+
+
+def test_what_metadata_says_of_bytes() -> None:
+    said = px.Trace([0], [0], [8], metadata={"a\udcff": ["\\", "\ud800é\udc80\n"]}).metadata
+    assert said == {r"a\xff": ["\\", "\\ud800é\\x80\n"]}
 
 
 @given(data=st.data())

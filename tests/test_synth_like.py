@@ -91,6 +91,17 @@ def test_another_length(factor):
         assert abs(shares[0] - shares[1]) < 0.05
 
 
+def test_distances_are_not_rounded_away():
+    real = px.Trace([0, 0, 0], [0, 1, 2], [8, 8, 16])
+    other = px.Trace([0, 0, 1], [0, 1, 0], [8, 9, 0])
+    found = px.closeness(real, other)
+    assert found["ops_tv"] == 0.333333333
+    assert found["sizes_tv"] == 0.5
+    assert found["sizes_ks"] == 0.333333333
+    assert found["peak_ratio"] == 0.53125
+    assert found["end_ratio"] == 0.28125
+
+
 def test_threads_keys_alignments_and_reallocs_stay_together():
     n = 20_000
     base = px.synthesize(n, seed=7, threads=4, realloc_fraction=0.2)

@@ -497,17 +497,24 @@ def test_times_go_on() -> None:
         [0, 0],
         [8, 9],
         time_ns=[100, 200],
-        asides={"realloc_begin": {"event": [1], "time_ns": [150]}},
+        asides={
+            "realloc_begin": {"event": [1], "time_ns": [150]},
+            "failed": {"event": [1], "time_ns": [140], "begin_ns": [90]},
+        },
     )
     later = px.concatenate([one, one, px.Trace([A], [0], [1], time_ns=[1000])])
     assert later.time_ns is not None
     assert later.time_ns.tolist() == [100, 200, 200, 300, 1000]
-    assert asides_of(later) == {"realloc_begin": {"event": [1, 3], "time_ns": [150, 250]}}
+    assert asides_of(later) == {
+        "realloc_begin": {"event": [1, 3], "time_ns": [150, 250]},
+        "failed": {"event": [1, 3], "time_ns": [140, 240], "begin_ns": [90, 190]},
+    }
     assert [p.get("moved_ns", 0) for p in later.metadata["parts"]] == [0, 100, 0]
     together = px.interleave([one, px.Trace([A], [0], [1], time_ns=[70])], start_together=True)
     assert together.time_ns is not None
     assert together.time_ns.tolist() == [0, 0, 100]
     assert asides_of(together)["realloc_begin"] == {"event": [2], "time_ns": [50]}
+    assert asides_of(together)["failed"] == {"event": [2], "time_ns": [40], "begin_ns": [0]}
     end = px.Trace([A, A], [0, 1], [1, 1], time_ns=[0, MAX64])
     with pytest.raises(ValueError, match="do not fit 64 bits"):
         px.concatenate([one, end])

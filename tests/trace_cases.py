@@ -92,6 +92,7 @@ def asides(draw: st.DrawFn, made: list[dict[str, int]]) -> dict[str, dict[str, l
             beside[name]["object"] = [draw(st.sampled_from([-1, *objects])) for _ in at]
         else:
             beside[name]["address"] = [draw(number) for _ in at]
+            beside[name]["begin_ns"] = [draw(number) for _ in at]
     return beside
 
 

@@ -192,6 +192,7 @@ static void test_two_threads(void)
         CHECK(log.sites_found == 2 && log.sites[0] == 0xAAA && log.sites[1] == 0xBBB);
         CHECK(log.tids_found == 2 && log.tids[0] == 70 && log.tids[1] == 71);
         CHECK(log.tables[AX_TABLE_REALLOC_BEGIN].rows == 1);
+        CHECK(log.tables[AX_TABLE_ASKED_ALIGN].rows == 1);
         CHECK(is_valid(&log));
         CHECK(ax_rawlog_step(&log, 1) == AX_ERR_STATE);
         release(&log);

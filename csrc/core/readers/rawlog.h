@@ -6,7 +6,8 @@
  *                            \       |       /
  *     merge                   by stamp, held back by addresses
  *                                    |
- *     tables      events, and beside them: realloc_begin, failed, usable_size, maps
+ *     tables      events, and beside them: realloc_begin, failed, asked_align,
+ *                             usable_size, maps
  *
  * A window is read from start to end through a small buffer of its own, opened when its first stamp
  * is due, so that the memory is that of the tables, of the map of what is live, and of one buffer
@@ -25,8 +26,9 @@
  * - a free of what nobody allocated is left out, and counted: objects from before the recording, or
  *   of the parent of a process that was forked. A realloc of such an object makes a new one.
  *
- * A realloc is one event, where it ended. From where it began its old address is free for others,
- * as it may be in the program. One that failed brings its object back to the old address; one that
+ * A realloc is one event, where it ended; when it began is in realloc_begin, also where the event
+ * is a free or an alloc, and in failed. From where it began its old address is free for others, as
+ * it may be in the program. One that failed brings its object back to the old address; one that
  * never ended did not happen. A realloc to nothing is a free.
  *
  * Stamps become nanoseconds by the pairs of stamp and clock in the file: 0 is where the recording
@@ -88,6 +90,7 @@ enum ax_rawlog_tables {
     AX_TABLE_EVENTS,
     AX_TABLE_REALLOC_BEGIN,
     AX_TABLE_FAILED,
+    AX_TABLE_ASKED_ALIGN,
     AX_TABLE_USABLE_SIZE,
     AX_TABLE_MAPS,
     AX_TABLES

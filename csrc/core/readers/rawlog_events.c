@@ -64,10 +64,13 @@ int ax_rawlog_make_tables(ax_rawlog *log)
         {AX_TABLE_FAILED, "event", 8},
         {AX_TABLE_FAILED, "thread", 4},
         {AX_TABLE_FAILED, "time_ns", 8},
+        {AX_TABLE_FAILED, "begin_ns", 8},
         {AX_TABLE_FAILED, "call", 1},
         {AX_TABLE_FAILED, "size_bytes", 8},
         {AX_TABLE_FAILED, "align_bytes", 8},
         {AX_TABLE_FAILED, "object", 8},
+        {AX_TABLE_ASKED_ALIGN, "event", 8},
+        {AX_TABLE_ASKED_ALIGN, "align_bytes", 8},
         {AX_TABLE_USABLE_SIZE, "event", 8},
         {AX_TABLE_USABLE_SIZE, "thread", 4},
         {AX_TABLE_USABLE_SIZE, "time_ns", 8},
@@ -84,8 +87,8 @@ int ax_rawlog_make_tables(ax_rawlog *log)
         {AX_TABLE_MAPS, "old_address", 8},
         {AX_TABLE_MAPS, "old_bytes", 8},
     };
-    static const char *const names[AX_TABLES] = {"events", "realloc_begin", "failed", "usable_size",
-                                                 "maps"};
+    static const char *const names[AX_TABLES] = {"events",      "realloc_begin", "failed",
+                                                 "asked_align", "usable_size",   "maps"};
     for (int i = 0; i < AX_TABLES; i++) {
         log->tables[i].name = names[i];
     }
@@ -218,13 +221,12 @@ static int site_of(ax_rawlog *log, uint64_t address, uint32_t *out)
     return AX_OK;
 }
 
-static int log2_of(ax_rawlog *log, uint64_t alignment)
+static int log2_of(uint64_t alignment)
 {
     int log2 = 0;
     while (log2 < 63 && UINT64_C(1) << log2 < alignment) {
         log2++;
     }
-    log->counts[AX_RAWLOG_ALIGNMENTS_RAISED] += alignment && UINT64_C(1) << log2 != alignment;
     return log2;
 }
 
@@ -255,17 +257,27 @@ static int put_event(ax_rawlog *log, const ax_rawlog_stream *s, const event *e)
     return put(log, AX_TABLE_EVENTS, values);
 }
 
+/* When a call began of which the record at hand is the end: never after it. */
+static uint64_t begin_of(const ax_rawlog *log, uint64_t stamp)
+{
+    const uint64_t began = ax_rawlog_ns(log, stamp);
+    return began < log->time_ns ? began : log->time_ns;
+}
+
+/* `began` is the stamp with which the call began. */
 static int put_failed(ax_rawlog *log, const ax_rawlog_stream *s, int call, uint64_t size,
-                      uint64_t alignment, uint64_t object)
+                      uint64_t alignment, uint64_t object, uint64_t began)
 {
     uint64_t thread = 0;
     const int status = dense_of(log, s, &thread);
     if (status != AX_OK) {
         return status;
     }
-    const uint64_t values[] = {events_of(log), thread, time_of(log, s->record.stamp),
-                               (uint64_t)call, size,   alignment,
-                               object};
+    const uint64_t time_ns = time_of(log, s->record.stamp);
+    /* What is no realloc has one stamp. */
+    const uint64_t begin_ns = began == s->record.stamp ? time_ns : begin_of(log, began);
+    const uint64_t values[] = {events_of(log), thread, time_ns,   begin_ns,
+                               (uint64_t)call, size,   alignment, object};
     return put(log, AX_TABLE_FAILED, values);
 }
 
@@ -332,9 +344,14 @@ static int put_alloc(ax_rawlog *log, ax_rawlog_stream *s, uint64_t size, uint64_
                             .object = (uint32_t)log->objects,
                             .site = site,
                             .size = size,
-                            .align_log2 = log2_of(log, alignment),
+                            .align_log2 = log2_of(alignment),
                             .call = call};
         status = put_event(log, s, &made);
+    }
+    if (status == AX_OK && (alignment & (alignment - 1)) != 0) {
+        const uint64_t asked[] = {events_of(log) - 1, alignment};
+        log->counts[AX_RAWLOG_ALIGNMENTS_RAISED]++;
+        status = put(log, AX_TABLE_ASKED_ALIGN, asked);
     }
     if (status == AX_OK) {
         ax_idmap_slot *slot = ax_idmap_add(&log->live, s->record.address);
@@ -363,7 +380,7 @@ static int take_alloc(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
     const int call = r->kind - AX_RAWLOG_MALLOC + AX_MADE_BY_MALLOC;
     if (r->failed || r->address == 0) {
         log->counts[AX_RAWLOG_FAILED_ALLOCS]++;
-        return put_failed(log, s, call, r->size, r->alignment, NO_OBJECT);
+        return put_failed(log, s, call, r->size, r->alignment, NO_OBJECT, r->stamp);
     }
     const int status = make_room(log, s, r->address, may_wait);
     if (status != AX_OK) {
@@ -439,6 +456,13 @@ static int take_realloc_begin(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
     return AX_OK;
 }
 
+/* What the realloc of a thread did is the last event. */
+static int put_realloc_begin(ax_rawlog *log, const ax_rawlog_thread *thread)
+{
+    const uint64_t begin[] = {events_of(log) - 1, begin_of(log, thread->stamp)};
+    return put(log, AX_TABLE_REALLOC_BEGIN, begin);
+}
+
 /* A realloc that answered an address, of an object that has none in between. */
 static int put_realloc(ax_rawlog *log, ax_rawlog_stream *s, const ax_rawlog_thread *thread)
 {
@@ -447,16 +471,12 @@ static int put_realloc(ax_rawlog *log, ax_rawlog_stream *s, const ax_rawlog_thre
                            .site = thread->site,
                            .size = thread->size,
                            .call = thread->call};
-    uint64_t begin[] = {events_of(log), 0};
-    /* Both tables have room before either has the row. */
     int status = ax_idmap_reserve(&log->live, sizeof(ax_idmap_slot), &log->books);
     if (status == AX_OK) {
         status = put_event(log, s, &resized);
     }
     if (status == AX_OK) {
-        const uint64_t began = ax_rawlog_ns(log, thread->stamp);
-        begin[1] = began < log->time_ns ? began : log->time_ns;
-        status = put(log, AX_TABLE_REALLOC_BEGIN, begin);
+        status = put_realloc_begin(log, thread);
     }
     if (status == AX_OK) {
         status = settle(log, s->record.address, thread->object, thread->site);
@@ -488,7 +508,7 @@ static int take_realloc_end(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
     if (r->failed) {
         log->counts[AX_RAWLOG_FAILED_REALLOCS]++;
         int status = put_failed(log, s, thread->call, thread->size, 0,
-                                thread->known ? thread->object : NO_OBJECT);
+                                thread->known ? thread->object : NO_OBJECT, thread->stamp);
         if (status == AX_OK && thread->known) {
             status = settle(log, address, thread->object, thread->site);
         }
@@ -500,13 +520,15 @@ static int take_realloc_end(ax_rawlog *log, ax_rawlog_stream *s, int may_wait)
             return AX_OK;
         }
         log->counts[AX_RAWLOG_REALLOCS_OF_UNKNOWN]++;
-        return put_alloc(log, s, thread->size, 0, thread->call);
+        const int status = put_alloc(log, s, thread->size, 0, thread->call);
+        return status == AX_OK ? put_realloc_begin(log, thread) : status;
     }
     if (address == 0) {
         const event freed = {
             .op = AX_OP_FREE, .object = thread->object, .site = thread->site, .call = thread->call};
         log->counts[AX_RAWLOG_REALLOCS_TO_NULL]++;
-        return put_event(log, s, &freed);
+        const int status = put_event(log, s, &freed);
+        return status == AX_OK ? put_realloc_begin(log, thread) : status;
     }
     return put_realloc(log, s, thread);
 }
