@@ -327,10 +327,17 @@ static bool put_aside(aside *before)
     return ours;
 }
 
-/* Where it stands: others may have taken the addresses, and then that is the limit. */
-static bool grow(void *mapping, uint64_t bytes, uint64_t wanted)
+/* Where it stands; as much as there is, since another thread may have been given addresses there,
+ * which are the last of them. Returns what the mapping has now. */
+static uint64_t grow(void *mapping, uint64_t bytes, uint64_t wanted)
 {
-    return !ax_sys_failed(AX_SYS4(SYS_mremap, mapping, bytes, wanted, 0));
+    const uint64_t granule = AX_RAWLOG_GRANULE;
+    for (; wanted > bytes; wanted = (bytes + (wanted - bytes) / 2) & ~(granule - 1)) {
+        if (!ax_sys_failed(AX_SYS4(SYS_mremap, mapping, bytes, wanted, 0))) {
+            return wanted;
+        }
+    }
+    return bytes;
 }
 
 static void take_back(const aside *before, bool locked)
@@ -341,19 +348,20 @@ static void take_back(const aside *before, bool locked)
         AX_SYS2(SYS_munlock, ax_set.header, ax_set.mapped_bytes);
         AX_SYS2(SYS_munlock, ax_all, ax_set.shared_bytes);
     }
-    if (ax_set.shared_bytes < before->shared_bytes &&
-        grow(ax_all, ax_set.shared_bytes, before->shared_bytes)) {
-        ax_set.shared_bytes = before->shared_bytes;
+    ax_set.shared_bytes = grow(ax_all, ax_set.shared_bytes, before->shared_bytes);
+    if (ax_set.shared_bytes == before->shared_bytes) {
         ax_all->cursors_end = before->cursors_end;
+    } else {
+        ax_all->cursors_end = (ax_cursor *)(void *)(bytes_of_cursors() + ax_set.shared_bytes) - 1;
     }
-    const bool smaller = !ax_all->let_go && ax_set.capacity < before->capacity;
-    if (smaller && (before->capacity <= ax_set.mapped_bytes ||
-                    grow(ax_set.header, ax_set.mapped_bytes, before->capacity))) {
-        if (ax_set.mapped_bytes < before->capacity) {
-            ax_set.mapped_bytes = before->capacity;
+    if (!ax_all->let_go && ax_set.capacity < before->capacity) {
+        ax_set.mapped_bytes = grow(ax_set.header, ax_set.mapped_bytes, before->capacity);
+        uint64_t capacity = ax_set.mapped_bytes;
+        if (capacity >= before->capacity) {
+            capacity = before->capacity;
+            ax_set.capacity_cut = (uint32_t)before->capacity_cut;
         }
-        ax_set.capacity_cut = (uint32_t)before->capacity_cut;
-        __atomic_store_n(&ax_set.capacity, before->capacity, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&ax_set.capacity, capacity, __ATOMIC_SEQ_CST);
     }
     set_aside = 0;
     ax_unlock();

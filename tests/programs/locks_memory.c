@@ -68,12 +68,12 @@ int main(int argc, char **argv)
         printf("%ld %s\n", answer, strerror(errno));
         churn(1000);
     }
-    churn(100000);
+    churn(20000);
     const long locked = locked_kib();
     printf("%s\n", locked > 200000 ? "too much" : locked ? "locked" : "nothing locked");
     fflush(stdout);
     if (fork() == 0) {
-        churn(50000);
+        churn(2000);
         _exit(0);
     }
     wait(NULL);
@@ -82,6 +82,6 @@ int main(int argc, char **argv)
         pthread_join(thread, NULL);
     }
     munlockall();
-    churn(100000);
+    churn(20000);
     return 0;
 }
