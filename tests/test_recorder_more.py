@@ -4,7 +4,6 @@ import os
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,14 @@ HUGE = 2**62
 
 
 @pytest.fixture(params=["", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"], ids=str)
-def allocator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def allocator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """An allocator library, or that of the C library."""
     name: str = request.param
     tried = subprocess.run(["cat"], env={"LD_PRELOAD": name}, input=b"", capture_output=True)
     if tried.stderr:
         pytest.skip(f"no {name}")
     monkeypatch.setenv("TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD", str(2**63 - 1))  # it tells of them
-    yield name
+    return name
 
 
 def failed(
