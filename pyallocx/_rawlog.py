@@ -27,7 +27,7 @@ USABLE_SIZE: Final = 4
 FORKED: Final = 8
 
 CLOCKS: Final = ("tsc", "monotonic", "cntvct")
-ENDED: Final = ("killed", "exit", "_exit", "exec", "signal")
+ENDED: Final = ("killed", "exit", "_exit", "exec")
 """How a recorded program ended, as far as the recorder saw it."""
 CUTS: Final = (None, "max_bytes", "disk_full", "seccomp", "other", "file_size_limit")
 """Why a recording stopped before its program did."""

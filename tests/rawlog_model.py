@@ -86,7 +86,7 @@ class Header:
     fork_stamp: int
     parent_file: bytes
     own_malloc: int
-    exit_status_known: int
+    reserved: int
     stop: int
     command_bytes: int
     exe: bytes

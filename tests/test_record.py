@@ -567,6 +567,8 @@ def test_signals_are_the_programs(tmp_path: Path, program: str) -> None:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # Where the tests themselves run in a script's background, it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             assert process.stdout is not None

@@ -75,8 +75,7 @@ enum ax_rawlog_ended {
     AX_RAWLOG_RUNNING = 0, /* still, or it was killed */
     AX_RAWLOG_EXIT = 1,
     AX_RAWLOG_UNDERSCORE_EXIT = 2,
-    AX_RAWLOG_EXEC = 3,
-    AX_RAWLOG_SIGNAL = 4
+    AX_RAWLOG_EXEC = 3
 };
 
 enum ax_rawlog_cut {
@@ -112,7 +111,7 @@ typedef struct ax_rawlog_header {
     uint64_t fork_stamp;            /* FORKED: the parent's clock at the fork */
     char parent_file[AX_RAWLOG_PARENT_FILE_BYTES]; /* FORKED: base name of its log */
     uint32_t own_malloc;        /* 1: the program defines malloc, its own calls do not reach us */
-    uint32_t exit_status_known; /* reserved: 0 */
+    uint32_t reserved;
     /* Byte 392, atomic; 0 as the recorder makes it. Whoever reads the log may set it to 1, also
      * after its name is gone: the recorder sees it where it would take the next window, takes none
      * any more, lets go of the file, and makes no logs of later children. */

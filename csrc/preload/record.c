@@ -88,6 +88,9 @@ static __attribute__((noinline)) void free_slowly(void *address, uintptr_t calle
 AX_EXPORT void free(void *address)
 {
     if (AX_UNLIKELY(address == NULL)) {
+        if (AX_UNLIKELY(ax_called_back(AX_CALLER))) {
+            return;
+        }
         ax_rawlog_window *window = ax_self.cursor->window;
         if (AX_LIKELY(window != NULL)) {
             window->frees_of_null++;

@@ -181,6 +181,15 @@ static inline bool ax_is_early(const void *address)
     return (uintptr_t)address - (uintptr_t)ax_early < AX_EARLY_BYTES;
 }
 
+/* An allocator that works by calling itself through its public names. Where it ends in a jump to one
+ * of them, the caller is whoever called it, which is a function of ours. */
+static inline bool ax_called_back(uintptr_t caller)
+{
+    return ax_mode & AX_MODE_FOREIGN &&
+           (caller - ax_allocator_low < ax_allocator_high - ax_allocator_low ||
+            caller - ax_our_low < ax_our_high - ax_our_low);
+}
+
 /* The hot path. False: it is an event for ax_record. */
 static inline __attribute__((always_inline)) bool ax_quick(uint64_t kind, const void *address,
                                                            uint64_t size)

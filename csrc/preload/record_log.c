@@ -359,11 +359,7 @@ void ax_record(const ax_event *event)
         ax_self.refused += ax_self.starting;
         return;
     }
-    /* An allocator that works by calling itself through its public names. Where it ends in a jump
-     * to one of them, the caller is whoever called it, which is a function of ours. */
-    if (ax_mode & AX_MODE_FOREIGN &&
-        (event->caller - ax_allocator_low < ax_allocator_high - ax_allocator_low ||
-         event->caller - ax_our_low < ax_our_high - ax_our_low)) {
+    if (ax_called_back(event->caller)) {
         return;
     }
     if (AX_UNLIKELY(ax_mode & AX_MODE_ENDED)) {

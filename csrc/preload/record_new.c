@@ -4,12 +4,15 @@
  * was asked for; here it only has to be found. With SITES, malloc is told who called operator new.
  * That of an allocator library does not come back to malloc, so it is an event here.
  *
- * An exception passes through these functions: there is nothing in them to clean up.
+ * An exception passes through these functions: there is nothing in them to clean up. One out of an
+ * allocator library's operator new is noticed on its way, and recorded as the failure that it is:
+ * the frame below it has a personality routine, which is asked whether it has a handler.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <unwind.h>
 
 #include "record.h"
 
@@ -111,12 +114,84 @@ static __attribute__((noinline)) void note_new(const void *address, size_t size,
     ax_record(&event);
 }
 
+/* The calls of this thread that are inside of an allocator library's operator new, the outermost
+ * first: several where a new_handler allocates. Deeper ones are not noted if they throw. */
+#define MOST_ASKED 4u
+
+static __thread struct {
+    uint32_t depth;
+    struct asked {
+        uintptr_t frame;
+        size_t size, align;
+        uintptr_t caller;
+    } calls[MOST_ASKED];
+} asking;
+
+/* How many of them are above a frame, that is, not left by a longjmp. (On a stack of another place
+ * in memory this may forget one, or keep one; then a failure is not noted.) */
+static uint32_t depth_above(uintptr_t frame)
+{
+    uint32_t depth = asking.depth;
+    while (depth > 0 && asking.calls[depth - 1].frame <= frame) {
+        depth--;
+    }
+    return depth;
+}
+
+/* The unwinder asks each frame twice. First, from the throw upwards, for a handler: that reaches us
+ * if the exception will leave the call, or if nobody catches it and the program ends. Where the
+ * thread is cancelled there is only the second time, and that call has not failed. */
+_Unwind_Reason_Code ax_new_throws(int version, _Unwind_Action actions,
+                                  _Unwind_Exception_Class class, struct _Unwind_Exception *thrown,
+                                  struct _Unwind_Context *context);
+_Unwind_Reason_Code ax_new_throws(int version, _Unwind_Action actions,
+                                  _Unwind_Exception_Class class, struct _Unwind_Exception *thrown,
+                                  struct _Unwind_Context *context)
+{
+    (void)version;
+    (void)class;
+    (void)thrown;
+    (void)context;
+    if (actions & _UA_SEARCH_PHASE) {
+        const uint32_t depth = depth_above((uintptr_t)__builtin_frame_address(0));
+        if (depth > 0) {
+            const struct asked call = asking.calls[depth - 1];
+            asking.depth = depth - 1;
+            note_new(NULL, call.size, call.align, call.caller);
+        }
+    }
+    return _URC_CONTINUE_UNWIND;
+}
+
+/* A form that throws. What `real` is called with and what it is called from never changes. */
+static __attribute__((noinline)) void *new_or_throw(void (*real)(void), size_t size, size_t align,
+                                                    bool aligned, uintptr_t caller)
+{
+    const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    const uint32_t depth = depth_above(frame);
+    if (depth < MOST_ASKED) {
+        asking.depth = depth + 1; /* first, for a signal handler that allocates */
+        AX_BARRIER();
+        asking.calls[depth] = (struct asked){frame, size, align, caller};
+        AX_BARRIER();
+    }
+    /* Of this whole function; relative to here, in four bytes. */
+    __asm__ volatile(".cfi_personality 0x1b, ax_new_throws");
+    void *address =
+        aligned ? ((void *(*)(size_t, size_t))real)(size, align) : ((void *(*)(size_t))real)(size);
+    asking.depth = depth;
+    note_new(address, size, align, caller);
+    return address;
+}
+
 static __attribute__((noinline)) void note_delete(const void *address, uintptr_t caller)
 {
     const ax_event event = {
         .kind = AX_RAWLOG_DELETE, .address = (uintptr_t)address, .caller = caller};
     if (address) {
         ax_record(&event);
+    } else {
+        ax_count_free_of_null(); /* as where it goes through free */
     }
 }
 
@@ -141,25 +216,30 @@ static bool set_site(uintptr_t caller)
     }                                                                      \
     result(*const real) types = (result(*) types)of##name.real
 
-#define NEW(name, parameters, types, arguments, align, last_resort)      \
-    OPERATOR(name, parameters, void *)                                   \
-    {                                                                    \
-        REAL(name, void *, types, last_resort);                          \
-        if (AX_LIKELY(!(ax_mode & (AX_MODE_SITES | AX_MODE_FOREIGN)))) { \
-            return real arguments;                                       \
-        }                                                                \
-        if (of##name.direct) {                                           \
-            void *address = real arguments;                              \
-            note_new(address, size, align, AX_CALLER);                   \
-            return address;                                              \
-        }                                                                \
-        const bool ours = set_site(AX_CALLER);                           \
-        void *address = real arguments;                                  \
-        if (ours) {                                                      \
-            ax_self.new_site = 0;                                        \
-        }                                                                \
-        return address;                                                  \
+#define NEW(name, parameters, types, arguments, direct_call, last_resort) \
+    OPERATOR(name, parameters, void *)                                    \
+    {                                                                     \
+        REAL(name, void *, types, last_resort);                           \
+        if (AX_LIKELY(!(ax_mode & (AX_MODE_SITES | AX_MODE_FOREIGN)))) {  \
+            return real arguments;                                        \
+        }                                                                 \
+        if (of##name.direct) {                                            \
+            direct_call;                                                  \
+        }                                                                 \
+        const bool ours = set_site(AX_CALLER);                            \
+        void *address = real arguments;                                   \
+        if (ours) {                                                       \
+            ax_self.new_site = 0;                                         \
+        }                                                                 \
+        return address;                                                   \
     }
+
+#define THROWING(name, align, aligned) \
+    return new_or_throw(of##name.real, size, align, aligned, AX_CALLER)
+#define ANSWERING(arguments, align)            \
+    void *address = real arguments;            \
+    note_new(address, size, align, AX_CALLER); \
+    return address
 
 #define DELETE(name, parameters, types, arguments) \
     OPERATOR(name, parameters, void)               \
@@ -175,18 +255,19 @@ static bool set_site(uintptr_t caller)
     }
 
 /* m: size_t; St11align_val_t: the alignment; RKSt9nothrow_t: a reference that is only a tag. */
-#define PLAIN(name, last_resort) NEW(name, (size_t size), (size_t), (size), 0, last_resort)
-#define NOTHROW(name)                                                                 \
-    NEW(name, (size_t size, const void *tag), (size_t, const void *), (size, tag), 0, \
-        last_new_nothrow)
-#define ALIGNED(name) \
-    NEW(name, (size_t size, size_t align), (size_t, size_t), (size, align), align, last_new_aligned)
+#define PLAIN(name) NEW(name, (size_t size), (size_t), (size), THROWING(name, 0, false), last_new)
+#define NOTHROW(name)                                                              \
+    NEW(name, (size_t size, const void *tag), (size_t, const void *), (size, tag), \
+        ANSWERING((size, tag), 0), last_new_nothrow)
+#define ALIGNED(name)                                                       \
+    NEW(name, (size_t size, size_t align), (size_t, size_t), (size, align), \
+        THROWING(name, align, true), last_new_aligned)
 #define ALIGNED_NOTHROW(name)                                                               \
     NEW(name, (size_t size, size_t align, const void *tag), (size_t, size_t, const void *), \
-        (size, align, tag), align, last_new_aligned_nothrow)
+        (size, align, tag), ANSWERING((size, align, tag), align), last_new_aligned_nothrow)
 
-PLAIN(_Znwm, last_new)
-PLAIN(_Znam, last_new)
+PLAIN(_Znwm)
+PLAIN(_Znam)
 NOTHROW(_ZnwmRKSt9nothrow_t)
 NOTHROW(_ZnamRKSt9nothrow_t)
 ALIGNED(_ZnwmSt11align_val_t)

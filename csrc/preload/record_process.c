@@ -199,6 +199,8 @@ WRAPPER(int, prctl,
     return answer;
 }
 
+AX_EXPORT int ax_wrap_mlockall(int flags) __asm__("mlockall");
+
 /* Six arguments whatever the call has, as the C library's own; nothing is done after a call, since
  * one that is like vfork returns twice. */
 WRAPPER(long, syscall, (long number, long a, long b, long c, long d, long e, long f))
@@ -215,6 +217,9 @@ WRAPPER(long, syscall, (long number, long a, long b, long c, long d, long e, lon
     if (AX_UNLIKELY(number == SYS_prctl && (a == PR_SET_SECCOMP || a == PR_SET_TSC))) {
         return ax_wrap_prctl((int)a, (unsigned long)b, (unsigned long)c, (unsigned long)d,
                              (unsigned long)e);
+    }
+    if (AX_UNLIKELY(number == SYS_mlockall)) {
+        return ax_wrap_mlockall((int)a);
     }
     return real(number, a, b, c, d, e, f);
 }
@@ -246,23 +251,136 @@ static void before_limit(int resource, const struct rlimit *limit)
         return real(pid, resource, limit, old);                                                   \
     }
 
-/* All that is mapped would be made and locked, and our addresses are far more than there is memory.
- */
-#define LOCKED_BYTES (UINT64_C(4) << 30)
-
-WRAPPER(int, mlockall, (int flags))
-{
-    REAL(int, mlockall, (int))
-    if (flags & MCL_CURRENT) {
-        ax_shrink(LOCKED_BYTES);
-    }
-    return real(flags);
-}
-
 SETRLIMIT(setrlimit)
 SETRLIMIT(setrlimit64)
 PRLIMIT(prlimit)
 PRLIMIT(prlimit64)
+
+/* --- memory that is locked -------------------------------------------------------------------- */
+
+/* mlockall would count all our addresses, and make all their pages: meanwhile there are only those
+ * in use, and what other threads may need. Afterwards these are not locked, and more can be had
+ * behind them: that is a mapping's growth, which takes the locks of the mapping and not those that
+ * were announced for new ones. */
+#define MOST_SPARE_BYTES (UINT64_C(4) << 20)
+#define SPARE_CURSORS 256u
+
+typedef struct aside {
+    uint64_t capacity, shared_bytes, capacity_cut;
+    ax_cursor *cursors_end;
+} aside;
+
+static uint32_t set_aside; /* under the lock: some thread does so */
+
+static unsigned char *bytes_of_log(void)
+{
+    return (unsigned char *)ax_set.header;
+}
+
+static unsigned char *bytes_of_cursors(void)
+{
+    return (unsigned char *)ax_all;
+}
+
+/* False: nothing was changed. */
+static bool put_aside(aside *before)
+{
+    if (!recording() || ax_set.sealed || (uint32_t)AX_SYS0(SYS_getpid) != ax_set.header->pid) {
+        return false;
+    }
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    AX_SYS4(SYS_prlimit64, 0, RLIMIT_MEMLOCK, 0, &limit);
+    const uint64_t granule = AX_RAWLOG_GRANULE, page = 4096;
+    uint64_t spare = limit.rlim_cur / 16 & ~(granule - 1);
+    spare = spare < MOST_SPARE_BYTES ? spare : MOST_SPARE_BYTES;
+    const uint64_t signals = ax_block_signals();
+    ax_lock();
+    const bool ours = !set_aside && !ax_all->let_go;
+    if (ours) {
+        set_aside = 1;
+        *before =
+            (aside){ax_set.capacity, ax_set.shared_bytes, ax_set.capacity_cut, ax_all->cursors_end};
+        const uint64_t next = __atomic_load_n(&ax_set.header->next, __ATOMIC_SEQ_CST);
+        const uint64_t keep = ((next + granule - 1) & ~(granule - 1)) + spare;
+        if (keep < ax_set.mapped_bytes) {
+            if (keep < ax_set.capacity) {
+                __atomic_store_n(&ax_set.capacity, keep, __ATOMIC_SEQ_CST);
+                ax_set.capacity_cut = AX_RAWLOG_CUT_OTHER;
+            }
+            /* As in ax_shrink. */
+            if (__atomic_load_n(&ax_set.header->next, __ATOMIC_SEQ_CST) <= keep) {
+                AX_SYS2(SYS_munmap, bytes_of_log() + keep, ax_set.mapped_bytes - keep);
+                ax_set.mapped_bytes = keep;
+            }
+        }
+        ax_cursor *end = ax_all->cursors + SPARE_CURSORS;
+        const uint64_t used = (uint64_t)((unsigned char *)end - bytes_of_cursors());
+        const uint64_t rest = (used + page - 1) & ~(page - 1);
+        if (rest < ax_set.shared_bytes) {
+            ax_all->cursors_end = end;
+            AX_SYS2(SYS_munmap, bytes_of_cursors() + rest, ax_set.shared_bytes - rest);
+            ax_set.shared_bytes = rest;
+        }
+    }
+    ax_unlock();
+    ax_unblock_signals(signals);
+    return ours;
+}
+
+/* Where it stands; as much as there is, since another thread may have been given addresses there,
+ * which are the last of them. Returns what the mapping has now. */
+static uint64_t grow(void *mapping, uint64_t bytes, uint64_t wanted)
+{
+    const uint64_t granule = AX_RAWLOG_GRANULE;
+    for (; wanted > bytes; wanted = (bytes + (wanted - bytes) / 2) & ~(granule - 1)) {
+        if (!ax_sys_failed(AX_SYS4(SYS_mremap, mapping, bytes, wanted, 0))) {
+            return wanted;
+        }
+    }
+    return bytes;
+}
+
+static void take_back(const aside *before, bool locked)
+{
+    const uint64_t signals = ax_block_signals();
+    ax_lock();
+    if (locked) {
+        AX_SYS2(SYS_munlock, ax_set.header, ax_set.mapped_bytes);
+        AX_SYS2(SYS_munlock, ax_all, ax_set.shared_bytes);
+    }
+    ax_set.shared_bytes = grow(ax_all, ax_set.shared_bytes, before->shared_bytes);
+    if (ax_set.shared_bytes == before->shared_bytes) {
+        ax_all->cursors_end = before->cursors_end;
+    } else {
+        ax_all->cursors_end = (ax_cursor *)(void *)(bytes_of_cursors() + ax_set.shared_bytes) - 1;
+    }
+    if (!ax_all->let_go && ax_set.capacity < before->capacity) {
+        ax_set.mapped_bytes = grow(ax_set.header, ax_set.mapped_bytes, before->capacity);
+        uint64_t capacity = ax_set.mapped_bytes;
+        if (capacity >= before->capacity) {
+            capacity = before->capacity;
+            ax_set.capacity_cut = (uint32_t)before->capacity_cut;
+        }
+        __atomic_store_n(&ax_set.capacity, capacity, __ATOMIC_SEQ_CST);
+    }
+    set_aside = 0;
+    ax_unlock();
+    ax_unblock_signals(signals);
+}
+
+WRAPPER(int, mlockall, (int flags))
+{
+    REAL(int, mlockall, (int))
+    aside before;
+    if (!(flags & MCL_CURRENT) || !put_aside(&before)) {
+        return real(flags);
+    }
+    const int answer = real(flags);
+    const int error = errno;
+    take_back(&before, answer == 0);
+    errno = error;
+    return answer;
+}
 
 /* --- libraries: call sites in one that goes are to be named, too -------------------------------
  */
