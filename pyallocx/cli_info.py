@@ -11,8 +11,7 @@ import json
 import os
 import shutil
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyallocx._cli_base import (
@@ -35,7 +34,14 @@ from pyallocx._infotables import (
     thread_rows,
 )
 from pyallocx._termplot import area, bar, has_blocks
-from pyallocx._tracewords import dropped_events, left_out_lines, metadata_text, obtained_lines
+from pyallocx._tracewords import (
+    dropped_events,
+    left_out_lines,
+    metadata_text,
+    middle_cut,
+    obtained_lines,
+    pair_lines,
+)
 from pyallocx.profile import Profile, load_profile
 from pyallocx.timeline import lifetimes, plot_trace, sizes, timeline
 from pyallocx.trace import Trace
@@ -46,7 +52,8 @@ __all__ = ["add_verb"]
 _AREA_LINES = 8
 _TIMELINE_POINTS = 200
 _ROWS_SHOWN = 8
-_NARROW, _WIDE = 60, 110
+# Pictures and tables are no wider than `_WIDE`; call sites and paths take what there is.
+_NARROW, _WIDE, _WIDEST = 60, 110, 240
 # What is made of every object at once: not of traces that may be larger than memory.
 _MOST_EVENTS = 1 << 27
 
@@ -182,7 +189,8 @@ def _by(trace: Trace) -> str:
 def _lines(name: str, trace: Any, summary: Mapping[str, Any], *, whole: bool) -> Iterator[str]:
     metadata = dict(trace.metadata)
     blocks = has_blocks(sys.stdout)
-    width = min(max(shutil.get_terminal_size((100, 24)).columns, _NARROW), _WIDE)
+    wide = min(max(shutil.get_terminal_size((100, 24)).columns, _NARROW), _WIDEST)
+    width = min(wide, _WIDE)
     yield f"trace: {printable(name)}"
     if isinstance(trace, Trace) and len(trace):
         yield from _picture(trace, summary, width, blocks)
@@ -192,14 +200,14 @@ def _lines(name: str, trace: Any, summary: Mapping[str, Any], *, whole: bool) ->
         present = [key for key in keys if key in summary]
         if present:
             yield f"\n{title}"
-            yield from _pairs((key, _text(key, summary[key])) for key in present)
+            yield from pair_lines(((key, _text(key, summary[key])) for key in present), wide)
             if title == "time" and (speed := rates(summary)):
-                yield from _pairs(_rate_pairs(speed))
+                yield from pair_lines(_rate_pairs(speed), wide)
     if whole:
         yield from _size_lines(trace, width, blocks)
         yield from _lifetime_lines(trace)
         yield from _thread_lines(trace)
-        yield from _key_lines(trace, width)
+        yield from _key_lines(trace, wide)
     elif isinstance(trace, Trace) and len(trace):
         yield f"\nsizes, lifetimes, threads and keys are not shown of {_why_not(trace)}"
     if isinstance(trace, Trace):
@@ -207,24 +215,28 @@ def _lines(name: str, trace: Any, summary: Mapping[str, Any], *, whole: bool) ->
         beside += [(printable(k), _aside(k, n)) for k, n in aside_counts(trace).items()]
         if beside:
             yield "\ncalls and what was beside the events"
-            yield from _pairs(beside)
+            yield from pair_lines(beside, wide)
     obtained = obtained_lines(metadata.get("obtained"))
     if obtained:
         yield "\nobtained"
-        yield from _pairs(obtained + left_out_lines(metadata))
+        yield from pair_lines(obtained + left_out_lines(metadata), wide)
         del metadata["obtained"]
     yield "\nrecorded"
     dropped = dropped_events(trace)
     if not isinstance(dropped, str):
         dropped = ", ".join(f"{format_count(n)} {kind}" for kind, n in dropped.items())
-    yield from _pairs([("dropped events", dropped or "0")])
+    yield from pair_lines([("dropped events", dropped or "0")], wide)
     shown = {k: v for k, v in metadata.items() if k != "dropped"}
-    yield from _pairs((printable(key), metadata_text(value)) for key, value in shown.items())
+    yield from pair_lines(
+        ((printable(key), _said(key, value)) for key, value in shown.items()), wide
+    )
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for key, text in pairs:
-        yield f"  {key:<20} {text}"
+def _said(key: str, value: Any) -> str:
+    """Write what a trace says of itself; of names that are in a table above, how many."""
+    if key == "key_names" and isinstance(value, (list, tuple, dict)) and len(value) > _ROWS_SHOWN:
+        return f"{format_count(len(value))} names (all of them: --json)"
+    return metadata_text(value)
 
 
 def _text(key: str, value: Any) -> str:
@@ -349,16 +361,23 @@ def _key_lines(trace: Trace, width: int) -> Iterator[str]:
         return
     asked = max(sum(row["allocated_bytes"] for row in rows), 1)
     yield f"\n{'most bytes in key':<24} {'requests':>12} {'bytes':>10} {'share':>7}"
-    for row in rows[:_ROWS_SHOWN]:
-        name = "" if row["name"] is None else textwrap.shorten(printable(row["name"]), width - 60)
-        yield (
+    shown = rows[:_ROWS_SHOWN]
+    names = ["" if row["name"] is None else printable(row["name"]).strip() for row in shown]
+    # Beside the numbers where all have room there, else each on a line of its own.
+    beside = max(map(len, names)) <= width - _KEY_NUMBERS
+    for row, name in zip(shown, names, strict=True):
+        numbers = (
             f"  {row['key']:<22} {row['requests']:>12,} {format_bytes(row['allocated_bytes']):>10} "
-            f"{row['allocated_bytes'] / asked:>7.1%}  {name}"
-        ).rstrip()
+            f"{row['allocated_bytes'] / asked:>7.1%}"
+        )
+        yield f"{numbers}  {name}".rstrip() if beside else numbers
+        if name and not beside:
+            yield f"      {middle_cut(name, width - 6)}"
     if len(rows) > _ROWS_SHOWN:
         yield f"  and {len(rows) - _ROWS_SHOWN:,} more"
 
 
+_KEY_NUMBERS = 58
 _ASIDES = {
     "failed": "calls that failed",
     "usable_size": "questions for the usable size",

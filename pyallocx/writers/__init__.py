@@ -157,7 +157,7 @@ def write(
     {}
     """
     if not isinstance(trace, Trace):
-        raise TypeError(f"expected a Trace to write, not {type(trace).__name__}")
+        raise TypeError(f"trace must be a Trace, not {type(trace).__name__}")
     chosen = format_of(path, format)
     options = {"name": name, "replay": replay}
     for option, value in options.items():
