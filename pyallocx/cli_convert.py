@@ -129,4 +129,10 @@ def _left_out(left_out: Mapping[str, Any]) -> list[str]:
 
 
 def _noted(notes: Mapping[str, int]) -> list[str]:
-    return [f"{format_count(count)} {_NOTES.get(name, name)}" for name, count in notes.items()]
+    lines = []
+    for name, count in notes.items():
+        if name == "empty_file":
+            lines.append("no events make an empty file, which pyallocx does not read again")
+        else:
+            lines.append(f"{format_count(count)} {_NOTES.get(name, name)}")
+    return lines
