@@ -41,7 +41,7 @@ def _formats(options: argparse.Namespace, open_trace: object) -> int:
         print(json.dumps(rows(), indent=2))
         return 0
     width = max(shutil.get_terminal_size((100, 24)).columns, _NARROW)
-    print("x: yes   o: where the file has it   .: no   r: read   w: written")
+    print(_wrapped("x: yes, o: where the file has it, .: no; r: read, w: written", width, 0))
     table = formats()
     names = max(len(one.name) for one in table)
     by = max(len(one.written_by) for one in table)
