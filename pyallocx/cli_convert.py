@@ -105,8 +105,8 @@ def _bounds(text: str) -> tuple[int | None, int | None]:
     parts = [start.strip(), stop.strip()]
     if not colon or not all(not part or (part.isascii() and part.isdigit()) for part in parts):
         raise UsageError(
-            f"--slice: {text!r} is not A:B, two numbers of events ; each may be left out, none is "
-            "negative"
+            f"--slice: {text!r} is not A:B, two numbers of events; each may be left out, none "
+            "is negative"
         )
     first, last = (int(part) if part else None for part in parts)
     if first is not None and last is not None and last < first:

@@ -41,7 +41,7 @@ def _formats(options: argparse.Namespace, open_trace: object) -> int:
         print(json.dumps(rows(), indent=2))
         return 0
     width = max(shutil.get_terminal_size((100, 24)).columns, _NARROW)
-    print(_wrapped("x: yes, o: where the file has it, .: no; r: read, w: written", width, 0))
+    print(_wrapped("x: yes, o: where a file has it, .: no; r: read, w: written", width, 0))
     table = formats()
     names = max(len(one.name) for one in table)
     by = max(len(one.written_by) for one in table)
@@ -54,14 +54,14 @@ def _formats(options: argparse.Namespace, open_trace: object) -> int:
     for kind, title in _KINDS.items():
         chosen = [one for one in table if one.kind == kind]
         last = "" if narrow else "  written by"
-        print(f"\n{title}\n  {'':{names}}      {gap.join(titles)}{last}")
+        print(f"\n{title}\n  {'':{names}}{gap}    {gap.join(titles)}{last}")
         for one in chosen:
             marks = gap.join(
                 f"{_MARKS[getattr(one, name)]:^{len(short)}}"
                 for name, short in zip(CARRIES, titles, strict=True)
             )
             use = ("r" if one.read else "-") + ("w" if one.write else "-")
-            line = f"  {one.name:{names}}  {use}  {marks}  {'' if narrow else one.written_by}"
+            line = f"  {one.name:{names}}{gap}{use}  {marks}  {'' if narrow else one.written_by}"
             print(line.rstrip())
         for one in chosen:
             told = [f"by {one.written_by}"] if narrow else []

@@ -109,7 +109,10 @@ def _minimize(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     if isinstance(trace, Profile):
         raise TraceError(f"{printable(name)}: this is a profile, which has no order of events")
     code = 0
-    with _ended_like_ctrl_c() as signals, tempfile.TemporaryDirectory(prefix="pyallocx-minimize-") as folder:
+    with (
+        _ended_like_ctrl_c() as signals,
+        tempfile.TemporaryDirectory(prefix="pyallocx-minimize-") as folder,
+    ):
         path = os.path.join(folder, f"trace.{_SUFFIXES[options.to]}")
         judge = _Judge(command, path, options.to, timeout, nonzero=options.nonzero)
         try:

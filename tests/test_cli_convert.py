@@ -93,7 +93,7 @@ def test_convert_a_slice(run, saved: Path, trace: px.Trace, tmp_path: Path) -> N
         (["IN", "DIR/a.csv", "--replay"], "--replay: is for format c"),
         (["IN", "DIR/a.h", "--name", "1"], "expected a name of C"),
         (["IN", "DIR/a.csv", "--slice", "5"], "--slice: '5' is not A:B"),
-        (["IN", "DIR/a.csv", "--slice", "-5:9"], "two numbers of events; each may be left out"),
+        (["IN", "DIR/a.csv", "--slice=-5:9"], "two numbers of events; each may be left out"),
         (["IN", "DIR/a.csv", "--slice", "5:-9"], "none is negative"),
         (["IN", "DIR/a.csv", "--slice", "a:b"], "--slice: 'a:b' is not A:B"),
         (["IN", "DIR/a.csv", "--slice", "9:5"], "ends before it begins"),

@@ -61,7 +61,7 @@ def test_a_person_sees_it_all(capsys, rich, monkeypatch):
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) <= 90
     trace = px.load(rich)
-    picture = section(out, "live bytes over the run (0.004 s, 4,000 events)")
+    picture = section(out, "live bytes over the run (4 ms, 4,000 events)")
     assert len(picture) == 8
     assert any("█" in line for line in picture)
     assert "events per second" in "\n".join(section(out, "time"))
@@ -119,7 +119,7 @@ def test_call_sites_are_read_in_any_terminal(capsys, tmp_path, monkeypatch, colu
     assert out.count("inflateInit2_+0x56 (libz.so.1.2.13)") == 3
     # Both ends of what is too long: the function, and where it is.
     keys = "\n".join(section(out, "most bytes in key"))
-    assert keys.count("std::__cxx11::basic_string<") == 3
+    assert keys.count("std::__cxx11::basic_string") == 3
     assert keys.count("libstdc++.so.6.0.30)") == 3
     assert (SITES[1] in keys) == (columns == 200)
 
@@ -127,11 +127,11 @@ def test_call_sites_are_read_in_any_terminal(capsys, tmp_path, monkeypatch, colu
 def test_short_names_stand_beside_their_numbers(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     path = tmp_path / "short.npz"
-    px.Trace(
-        [0, 0], [0, 1], [16, 8], key=[1, 0], metadata={"key_names": ["n" * 22, "main"]}
-    ).save(path)
+    px.Trace([0, 0], [0, 1], [16, 8], key=[1, 0], metadata={"key_names": ["n" * 20, "main"]}).save(
+        path
+    )
     keys = section(info(capsys, str(path))[1], "most bytes in key")
-    assert [line.split()[-1] for line in keys] == ["main", "n" * 22]
+    assert [line.split()[-1] for line in keys] == ["main", "n" * 20]
 
 
 @given(st.text(max_size=60), st.integers(0, 70))
@@ -251,10 +251,12 @@ def test_a_picture_of_one_event_has_a_line():
     ("step", "unit"), [(1, "ns"), (1_000, "µs"), (10**6, "ms"), (10**9, "s"), (10**12, "s")]
 )
 def test_a_picture_has_a_unit_of_time_that_fits(step, unit):
-    figure = drawn(px.Trace([0, 0, 1], [0, 1, 0], [64, 100, 0], time_ns=[7, 7 + step, 7 + 2 * step]))
+    figure = drawn(
+        px.Trace([0, 0, 1], [0, 1, 0], [64, 100, 0], time_ns=[7, 7 + step, 7 + 2 * step])
+    )
     assert figure.axes[1].get_xlabel() == f"time [{unit}]"
     assert not any(ax.xaxis.get_offset_text().get_text() for ax in figure.axes)
-    assert 1 <= figure.axes[0].get_xlim()[1] or unit == "ns"
+    assert figure.axes[0].get_xlim()[1] >= 1
 
 
 def test_no_legend_lies_on_a_bar():

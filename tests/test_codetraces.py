@@ -615,9 +615,9 @@ def test_info_shows_what_was_seen_and_what_inferred(
     trace = px.load(tmp_path / "code")
     frees = trace.metadata["obtained"]["frees"]
     allocs = int((trace.op == A).sum())
-    assert f"  allocs               {allocs} seen\n" in obtained
+    assert f"  allocs                 {allocs} seen\n" in obtained
     rules = "".join(f", {n} inferred by {rule}" for rule, n in frees["inferred"].items())
-    assert f"  frees                {frees['seen']} seen{rules}\n" in obtained
+    assert f"  frees                  {frees['seen']} seen{rules}\n" in obtained
     assert frees["seen"] + sum(frees["inferred"].values()) == int((trace.op == F).sum())
 
 

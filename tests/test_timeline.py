@@ -249,7 +249,7 @@ def test_wrong_arguments():
         lives.survival("ns")
     with pytest.raises(ValueError, match="'objects' and 'bytes'"):
         lives.survival("bytes", "size")
-    with pytest.raises(ValueError, match="between 0 and 1, got 1.5"):
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
         lives.quantile(1.5)
     for wrong in (None, "half"):
         with pytest.raises(TypeError, match="share must be a number"):

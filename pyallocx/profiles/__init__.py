@@ -15,8 +15,8 @@ from typing import IO, Any, Final
 from pyallocx._core import TraceError
 from pyallocx._streams import Stream, damage
 from pyallocx._tracefile import (
-    TraceLoader,
     LISTED,
+    TraceLoader,
     UnknownFormat,
     Unwrapper,
     recognise_trace,
