@@ -44,7 +44,7 @@ def plot_timeline(
     low = line["least_live_bytes"].astype(np.float64)
     high = line["most_live_bytes"].astype(np.float64)
     band = [_from_start(values) for values in (low, high, line["live_bytes"])]
-    ax.fill_between(edges, *band[:2], color=_LIVE, alpha=0.35, linewidth=0.8, step="pre")
+    ax.fill_between(edges, band[0], band[1], color=_LIVE, alpha=0.35, linewidth=0.8, step="pre")
     ax.plot(edges, band[2], color=_LIVE, linewidth=1.1, drawstyle="steps-pre")
     at = int(high.argmax())
     ax.plot(xs[at], high[at], marker="o", color=_BYTES, markersize=5, zorder=4, clip_on=False)
@@ -157,7 +157,7 @@ def plot_lifetimes(
     # From end to end: nobody died before the first did, and nobody is known to after the last.
     ends = ax.get_xlim()
     for drawn in lines:
-        xs, ys = drawn.get_xdata(), drawn.get_ydata()
+        xs, ys = np.asarray(drawn.get_xdata()), np.asarray(drawn.get_ydata())
         drawn.set_data(
             np.concatenate((ends[:1], xs, ends[1:])), np.concatenate(([0.0], ys, ys[-1:]))
         )

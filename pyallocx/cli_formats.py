@@ -45,7 +45,8 @@ def _formats(options: argparse.Namespace, open_trace: object) -> int:
     table = formats()
     names = max(len(one.name) for one in table)
     by = max(len(one.written_by) for one in table)
-    titles, gap = CARRIES, "  "
+    titles: tuple[str, ...] = CARRIES
+    gap = "  "
     narrow = width < names + _BEFORE + sum(len(gap + title) for title in titles) + by
     if narrow:
         # Three letters a column, and who writes a format goes below, to the notes.

@@ -47,8 +47,8 @@ def add_verb(verbs: Any, add_trace: Callable[[argparse.ArgumentParser], None]) -
         "arguments {} becomes the name of a file with the trace to judge. The command runs once "
         "for each trace, with no input and its output thrown away.",
         epilog="A command that ends with 126 or 127 (it cannot be run) ends the search with exit "
-        "code 2; one that a signal ends is as one that ends with another code than 0. It runs twice "
-        "on the whole trace and on the smallest, to see whether it ends the same. After Ctrl-C, "
+        "code 2; one that a signal ends is as one that ends with another code than 0. It runs "
+        "twice on the whole trace and on the smallest, to see whether it ends the same. After Ctrl-C, "
         "SIGTERM or SIGHUP the smallest trace by then is written, too; the exit code is 130, 143 "
         "or 129.",
     )
@@ -151,9 +151,9 @@ def _ended_like_ctrl_c() -> Iterator[list[int]]:
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) == signal.SIG_DFL:
-                before[number] = signal.signal(number, end)
+        for one in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(one) == signal.SIG_DFL:
+                before[one] = signal.signal(one, end)
     try:
         yield came
     finally:
