@@ -48,9 +48,9 @@ def add_verb(verbs: Any, add_trace: Callable[[argparse.ArgumentParser], None]) -
         "for each trace, with no input and its output thrown away.",
         epilog="A command that ends with 126 or 127 (it cannot be run) ends the search with exit "
         "code 2; one that a signal ends is as one that ends with another code than 0. It runs "
-        "twice on the whole trace and on the smallest, to see whether it ends the same. After Ctrl-C, "
-        "SIGTERM or SIGHUP the smallest trace by then is written, too; the exit code is 130, 143 "
-        "or 129.",
+        "twice on the whole trace and on the smallest, to see whether it ends the same. After "
+        "Ctrl-C, SIGTERM or SIGHUP the smallest trace by then is written, too; the exit code is "
+        "130, 143 or 129.",
     )
     add_trace(parser)
     parser.add_argument(
