@@ -83,7 +83,7 @@ summary = trace.summary()
 print(
     f"{len(trace):,} events of {summary['threads']} threads in {summary['duration_ns'] / 1e9:.2f} s"
 )
-print(f"{summary['cross_thread_frees']:,} objects were freed by another thread than made them")
+print(f"{summary['cross_thread_frees']:,} frees by another thread than gave the object its memory")
 beside = ", ".join(f"{len(aside['event']):,} {name}" for name, aside in trace.asides.items())
 print(f"beside the events: {beside}")
 print(f"on disk {bytes_per_event[True]:.2f} bytes an event, {bytes_per_event[False]:.1f} unpacked")

@@ -290,18 +290,13 @@ def recognise_trace(head: bytes, name: str) -> str:
     if best is not None:
         return best
     raise UnknownFormat(
-        f"{name}: expected a trace: {kinds_of_traces()}, plain or inside gzip, zip, zstd, xz or "
-        f"bzip2 (profiles are read by px.load_profile); this begins with {head[:32]!r}"
+        f"{name}: this begins with {head[:32]!r}; expected a trace of a format that "
+        f"{LISTED} (profiles are read by px.load_profile)"
     )
 
 
-def kinds_of_traces() -> str:
-    """Return what there is, for messages."""
-    return (
-        "an npz of pyallocx, memory_replay text (aosp), glibc mtrace text, "
-        f"{', '.join(TraceReader.formats()[2:])}, {', '.join(FOREIGN_FORMATS)} or a code trace "
-        f"({', '.join(CODE_FORMATS)})"
-    )
+LISTED: Final = "`pyallocx formats` lists"
+"""Where all formats are, for messages."""
 
 
 def load(

@@ -389,6 +389,8 @@ class _Shared:
 def _checked(traces: Iterable[Trace]) -> list[Trace]:
     if isinstance(traces, Trace):
         raise TypeError("traces is a Trace, expected several of them in a list")
+    if not isinstance(traces, Iterable):
+        raise TypeError(f"traces is {type(traces).__name__}, expected several traces in a list")
     parts = list(traces)
     for number, trace in enumerate(parts):
         if not isinstance(trace, Trace):

@@ -72,6 +72,7 @@ def _last_destroys(op: npt.NDArray[np.uint8], arena: Array, asked: Array) -> Num
 
 def headed(trace: Trace, events: int) -> Trace:
     """Return the first events; see `Trace.head`."""
+    events = _whole("events", events)
     if events < 0:
         raise ValueError(f"events is {events}, allowed is 0 and more")
     if events >= len(trace):
@@ -84,6 +85,9 @@ def headed(trace: Trace, events: int) -> Trace:
 
 def sliced(trace: Trace, start: int | None, stop: int | None, inherit: bool) -> Trace:
     """Return the events from `start` to before `stop`; see `Trace.slice`."""
+    for name, value in (("start", start), ("stop", stop)):
+        if value is not None:
+            _whole(name, value)
     first, end, _ = slice(start, stop).indices(len(trace))
     end = max(first, end)
     if first == 0 and end == len(trace):

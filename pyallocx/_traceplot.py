@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyallocx.plot import _COLOURS, _new_axes, _save, _set_headline, _set_scale, _tick_text
-from pyallocx.units import format_bytes, format_count, printable
+from pyallocx.units import counted, format_bytes, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,15 +39,18 @@ def plot_timeline(
     if ax is None:
         ax = _new_axes(path is None)
     xs, label = _along(line)
+    # A row is what was since the row before; the first since the beginning.
+    edges = np.concatenate(([0.0], xs))
     low = line["least_live_bytes"].astype(np.float64)
     high = line["most_live_bytes"].astype(np.float64)
-    ax.fill_between(xs, low, high, color=_LIVE, alpha=0.35, linewidth=0.8, step="pre")
-    ax.plot(xs, line["live_bytes"], color=_LIVE, linewidth=1.1, drawstyle="steps-pre")
+    band = [_from_start(values) for values in (low, high, line["live_bytes"])]
+    ax.fill_between(edges, band[0], band[1], color=_LIVE, alpha=0.35, linewidth=0.8, step="pre")
+    ax.plot(edges, band[2], color=_LIVE, linewidth=1.1, drawstyle="steps-pre")
     at = int(high.argmax())
-    ax.plot(xs[at], high[at], marker="o", color=_BYTES, markersize=5, zorder=4)
+    ax.plot(xs[at], high[at], marker="o", color=_BYTES, markersize=5, zorder=4, clip_on=False)
     ax.set_ylim(0, max(float(high.max()), 1.0) * 1.08)
     _set_ticks(ax)
-    ax.set_xlim(0 if "time_ns" in line else float(min(xs[0], 0)), float(max(xs[-1], 1e-9)))
+    ax.set_xlim(0, max(float(xs[-1]), 1e-9))
     ax.set_xlabel(label, fontsize=10)
     ax.set_ylabel("live [bytes requested]", fontsize=10)
     _plain(ax)
@@ -67,7 +70,13 @@ def _along(line: Timeline) -> tuple[Any, str]:
     times = line["time_ns"]
     # The first interval begins one step before its end.
     step = (int(times[-1]) - int(times[0])) / max(len(times) - 1, 1)
-    return ((times - times[0]).astype(np.float64) + step) / 1e9, "time [s]"
+    since = (times - times[0]).astype(np.float64) + step
+    scale, unit = _time_unit(float(since[-1]))
+    return since / scale, f"time [{unit}]"
+
+
+def _from_start(values: Any) -> Any:
+    return np.concatenate((values[:1], values))
 
 
 def _set_ticks(ax: Axes) -> None:
@@ -84,11 +93,14 @@ def _set_ticks(ax: Axes) -> None:
 
 
 def _plain(ax: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     ax.grid(True, which="major", color="#E3E3E3", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=8.5)
     if ax.get_xlabel() == "events":
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         ax.xaxis.set_major_formatter(lambda v, _: _short(v))
 
 
@@ -118,9 +130,10 @@ def plot_lifetimes(
         raise ValueError("nothing died in the trace, so there is no distribution of lifetimes")
     if ax is None:
         ax = _new_axes(path is None)
+    lines = []
     for name, (at, left) in curves:
         xs = np.maximum(at.astype(np.float64), 1.0) if unit != "bytes" else at.astype(np.float64)
-        ax.plot(
+        lines += ax.plot(
             np.concatenate((xs[:1], xs)),
             np.concatenate(([0.0], 100 * (1 - left))),
             drawstyle="steps-post",
@@ -141,6 +154,14 @@ def plot_lifetimes(
         ax.xaxis.set_major_formatter(lambda v, _: _time_text(v))
     else:
         ax.xaxis.set_major_formatter(lambda v, _: _short(v))
+    # From end to end: nobody died before the first did, and nobody is known to after the last.
+    ends = ax.get_xlim()
+    for drawn in lines:
+        xs, ys = np.asarray(drawn.get_xdata()), np.asarray(drawn.get_ydata())
+        drawn.set_data(
+            np.concatenate((ends[:1], xs, ends[1:])), np.concatenate(([0.0], ys, ys[-1:]))
+        )
+    ax.set_xlim(ends)
     ax.set_ylim(0, 103)
     ax.yaxis.set_major_formatter(lambda v, _: f"{v:g}%")
     ax.set_xlabel(f"lifetime [{_UNITS[unit]}]", fontsize=10)
@@ -148,7 +169,7 @@ def plot_lifetimes(
     _plain(ax)
     if title is None:
         living = int(np.count_nonzero(lives["censored"]))
-        title = f"lifetimes; {living:,} of {len(lives):,} objects live at the end"
+        title = f"lifetimes; {living:,} of {counted(len(lives), 'object')} live at the end"
     ax.set_title(title, fontsize=10, loc="left", color="#333333", parse_math=False)
     ax.legend(fontsize=8.5, frameon=False, loc="lower right")
     if path is not None:
@@ -156,11 +177,17 @@ def plot_lifetimes(
     return ax
 
 
-def _time_text(ns: float) -> str:
+def _time_unit(ns: float) -> tuple[float, str]:
+    """Return the largest unit of time that is no longer than this."""
     for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if ns >= scale:
-            return f"{ns / scale:g} {unit}"
-    return f"{ns:g} ns"
+            return scale, unit
+    return 1.0, "ns"
+
+
+def _time_text(ns: float) -> str:
+    scale, unit = _time_unit(ns)
+    return f"{ns / scale:g} {unit}"
 
 
 def _plot_sizes(table: Sizes, ax: Axes) -> None:
@@ -184,9 +211,17 @@ def _plot_sizes(table: Sizes, ax: Axes) -> None:
     ax.set_xlabel("request size below", fontsize=10)
     ax.set_ylabel("share", fontsize=10)
     _plain(ax)
-    ax.legend(fontsize=8.5, frameon=False, loc="best")
+    # Beside the title, where no bar can be; few bars are not to fill the room.
+    ax.legend(
+        fontsize=8.5, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2,
+        borderaxespad=0, handlelength=1.2, columnspacing=1.2,
+    )  # fmt: skip
+    spare = max(5 - len(at), 0) / 2
+    ax.set_xlim(low - 0.6 - spare, high + 0.6 + spare)
     ax.set_title(
-        f"request sizes: {len(table):,} different",
+        f"request sizes: {len(table):,} different"
+        if len(table) > 1
+        else f"request sizes: all {format_bytes(int(sizes[0]))}",
         fontsize=10, loc="left", color="#333333", parse_math=False,
     )  # fmt: skip
 
@@ -200,18 +235,26 @@ def _plot_rate(line: Timeline, ax: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     xs, label = _along(line)
-    if "allocs_per_second" in line:
+    if "allocs_per_second" in line and not np.isnan(line["allocs_per_second"]).all():
         rate, what = line["allocs_per_second"], "allocs / s"
     else:
         counts = np.diff(np.concatenate(([0], line["event"]))).astype(np.float64)
         rate, what = 100 * line["allocs"] / np.maximum(counts, 1.0), "allocs [%]"
-    ax.plot(xs, rate, color=_RATE, linewidth=0.9)
+    edges = np.concatenate(([0.0], xs))
+    ax.plot(edges, _from_start(rate), color=_RATE, linewidth=0.9, drawstyle="steps-pre")
     ax.set_ylim(bottom=0)
     ax.set_ylabel(what, fontsize=9)
     ax.set_xlabel(label, fontsize=10)
     _plain(ax)
     ax.yaxis.set_major_formatter(lambda v, _: _short(v))
     ax.yaxis.set_major_locator(MaxNLocator(3))
+
+
+def _say(ax: Axes, title: str, words: str) -> None:
+    """Say why there is nothing to draw."""
+    ax.set_axis_off()
+    ax.set_title(title, fontsize=10, loc="left", color="#333333", parse_math=False)
+    ax.text(0.5, 0.5, words, ha="center", va="center", color="#555555", transform=ax.transAxes)
 
 
 def plot_whole(
@@ -244,14 +287,22 @@ def plot_whole(
     above.set_xlabel("")
     above.tick_params(labelbottom=False)
     table, lives = sizes(trace), lifetimes(trace)
+    left, right = (figure.add_subplot(grid[2, column]) for column in (0, 1))
     if len(table):
-        _plot_sizes(table, figure.add_subplot(grid[2, 0]))
-    if len(lives) and not lives["censored"].all():
-        plot_lifetimes(lives, ax=figure.add_subplot(grid[2, 1]))
+        _plot_sizes(table, left)
+    else:
+        _say(left, "request sizes", "nothing was allocated")
+    if not lives["censored"].all():
+        plot_lifetimes(lives, ax=right)
+    else:
+        number = counted(len(lives), "object")
+        verb = "lives" if len(lives) == 1 else "live"
+        words = f"nothing died: {number} {verb} at the end" if len(lives) else "nothing lived"
+        _say(right, "lifetimes", words)
     shown = printable(name) or "trace"
     _set_headline(
         figure,
-        f"{shown}: {format_count(len(trace))} events, {format_count(trace.n_objects)} objects",
+        f"{shown}: {counted(len(trace), 'event')}, {counted(trace.n_objects, 'object')}",
     )
     if path is not None:
         _save(above, path)

@@ -3,14 +3,62 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pyallocx.units import counted, format_count, printable
 
-__all__ = ["dropped_events", "dropped_note", "left_out_lines", "metadata_text", "obtained_lines"]
+__all__ = [
+    "dropped_events",
+    "dropped_note",
+    "left_out_lines",
+    "metadata_text",
+    "middle_cut",
+    "obtained_lines",
+    "pair_lines",
+]
 
 _LIST_SHOWN = 12
+_KEY_COLUMNS = 22
+_MOST_LINES = 6
+
+
+def middle_cut(text: str, width: int) -> str:
+    """Return a text of at most `width` characters; what is too much is cut out of its middle.
+
+    Of a call site both ends matter: the file where it is, and the function or the address there.
+    """
+    if len(text) <= width:
+        return text
+    mark = "..." if width >= 8 else ""
+    left = max(width - len(mark), 0)
+    head = (left + 1) // 2
+    return text[:head] + mark + text[len(text) - (left - head) :]
+
+
+def pair_lines(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[str]:
+    """Write names and what belongs to them in two columns, the second wrapped.
+
+    A very long text is cut, and its last line says so.
+    """
+    indent = " " * (_KEY_COLUMNS + 3)
+    for key, text in pairs:
+        head = f"  {key:<{_KEY_COLUMNS}} "
+        lines = textwrap.wrap(
+            text,
+            max(width, len(indent) + 20),
+            # A name that is too long takes of the first line only.
+            initial_indent=" " * min(len(head), width // 2),
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            max_lines=_MOST_LINES,
+            placeholder=" ...",
+        )
+        if not lines:
+            yield head.rstrip()
+            continue
+        yield head + lines[0].lstrip()
+        yield from lines[1:]
 
 
 def metadata_text(value: Any) -> str:

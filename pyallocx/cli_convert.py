@@ -105,7 +105,8 @@ def _bounds(text: str) -> tuple[int | None, int | None]:
     parts = [start.strip(), stop.strip()]
     if not colon or not all(not part or (part.isascii() and part.isdigit()) for part in parts):
         raise UsageError(
-            f"--slice: {text!r} is not A:B, two numbers of events of which each may lack"
+            f"--slice: {text!r} is not A:B, two numbers of events; each may be left out, none "
+            "is negative"
         )
     first, last = (int(part) if part else None for part in parts)
     if first is not None and last is not None and last < first:
@@ -128,4 +129,10 @@ def _left_out(left_out: Mapping[str, Any]) -> list[str]:
 
 
 def _noted(notes: Mapping[str, int]) -> list[str]:
-    return [f"{format_count(count)} {_NOTES.get(name, name)}" for name, count in notes.items()]
+    lines = []
+    for name, count in notes.items():
+        if name == "empty_file":
+            lines.append("no events make an empty file, which pyallocx does not read again")
+        else:
+            lines.append(f"{format_count(count)} {_NOTES.get(name, name)}")
+    return lines

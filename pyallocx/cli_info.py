@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyallocx._cli_base import (
@@ -35,18 +35,27 @@ from pyallocx._infotables import (
     thread_rows,
 )
 from pyallocx._termplot import area, bar, has_blocks
-from pyallocx._tracewords import dropped_events, left_out_lines, metadata_text, obtained_lines
+from pyallocx._tracewords import (
+    dropped_events,
+    left_out_lines,
+    metadata_text,
+    middle_cut,
+    obtained_lines,
+    pair_lines,
+)
 from pyallocx.profile import Profile, load_profile
 from pyallocx.timeline import lifetimes, plot_trace, sizes, timeline
 from pyallocx.trace import Trace
-from pyallocx.units import column_unit, format_bytes, format_count, printable
+from pyallocx.units import column_unit, counted, format_bytes, format_count, printable
 
 __all__ = ["add_verb"]
 
 _AREA_LINES = 8
 _TIMELINE_POINTS = 200
 _ROWS_SHOWN = 8
-_NARROW, _WIDE = 60, 110
+_LEAST_BAR = 6
+# Pictures and tables are no wider than `_WIDE`; call sites and paths take what there is.
+_NARROW, _WIDE, _WIDEST = 60, 110, 240
 # What is made of every object at once: not of traces that may be larger than memory.
 _MOST_EVENTS = 1 << 27
 
@@ -182,7 +191,8 @@ def _by(trace: Trace) -> str:
 def _lines(name: str, trace: Any, summary: Mapping[str, Any], *, whole: bool) -> Iterator[str]:
     metadata = dict(trace.metadata)
     blocks = has_blocks(sys.stdout)
-    width = min(max(shutil.get_terminal_size((100, 24)).columns, _NARROW), _WIDE)
+    wide = min(max(shutil.get_terminal_size((100, 24)).columns, _NARROW), _WIDEST)
+    width = min(wide, _WIDE)
     yield f"trace: {printable(name)}"
     if isinstance(trace, Trace) and len(trace):
         yield from _picture(trace, summary, width, blocks)
@@ -192,14 +202,14 @@ def _lines(name: str, trace: Any, summary: Mapping[str, Any], *, whole: bool) ->
         present = [key for key in keys if key in summary]
         if present:
             yield f"\n{title}"
-            yield from _pairs((key, _text(key, summary[key])) for key in present)
+            yield from pair_lines(((key, _text(key, summary[key])) for key in present), wide)
             if title == "time" and (speed := rates(summary)):
-                yield from _pairs(_rate_pairs(speed))
+                yield from pair_lines(_rate_pairs(speed), wide)
     if whole:
         yield from _size_lines(trace, width, blocks)
-        yield from _lifetime_lines(trace)
-        yield from _thread_lines(trace)
-        yield from _key_lines(trace, width)
+        yield from _lifetime_lines(trace, width)
+        yield from _thread_lines(trace, width)
+        yield from _key_lines(trace, wide)
     elif isinstance(trace, Trace) and len(trace):
         yield f"\nsizes, lifetimes, threads and keys are not shown of {_why_not(trace)}"
     if isinstance(trace, Trace):
@@ -207,24 +217,28 @@ def _lines(name: str, trace: Any, summary: Mapping[str, Any], *, whole: bool) ->
         beside += [(printable(k), _aside(k, n)) for k, n in aside_counts(trace).items()]
         if beside:
             yield "\ncalls and what was beside the events"
-            yield from _pairs(beside)
+            yield from pair_lines(beside, wide)
     obtained = obtained_lines(metadata.get("obtained"))
     if obtained:
         yield "\nobtained"
-        yield from _pairs(obtained + left_out_lines(metadata))
+        yield from pair_lines(obtained + left_out_lines(metadata), wide)
         del metadata["obtained"]
     yield "\nrecorded"
     dropped = dropped_events(trace)
     if not isinstance(dropped, str):
         dropped = ", ".join(f"{format_count(n)} {kind}" for kind, n in dropped.items())
-    yield from _pairs([("dropped events", dropped or "0")])
+    yield from pair_lines([("dropped events", dropped or "0")], wide)
     shown = {k: v for k, v in metadata.items() if k != "dropped"}
-    yield from _pairs((printable(key), metadata_text(value)) for key, value in shown.items())
+    yield from pair_lines(
+        ((printable(key), _said(key, value)) for key, value in shown.items()), wide
+    )
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for key, text in pairs:
-        yield f"  {key:<20} {text}"
+def _said(key: str, value: Any) -> str:
+    """Write what a trace says of itself; of names that are in a table above, how many."""
+    if key == "key_names" and isinstance(value, (list, tuple, dict)) and len(value) > _ROWS_SHOWN:
+        return f"{format_count(len(value))} names (all of them: --json)"
+    return metadata_text(value)
 
 
 def _text(key: str, value: Any) -> str:
@@ -237,8 +251,16 @@ def _text(key: str, value: Any) -> str:
         human = format_bytes(value)
         return human if value < 1024 else f"{exact} bytes ({human})"
     if column_unit(key) == "ns":
-        return f"{exact} ns ({value / 1e9:.3g} s)"
+        return f"{exact} ns ({_duration(value)})" if value >= 1000 else f"{exact} ns"
     return exact
+
+
+def _duration(ns: float) -> str:
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if ns >= scale:
+            # Digits of what is long: a run of 1,234 s is none of 1.23e+03 s.
+            return f"{ns / scale:,.3g} {unit}" if ns < 1000 * scale else f"{ns / scale:,.0f} {unit}"
+    return f"{ns:g} ns"
 
 
 def _rate_pairs(speed: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -256,9 +278,9 @@ def _picture(trace: Trace, summary: Mapping[str, Any], width: int, blocks: bool)
     """Draw the live bytes over the run, each column as high as its peak."""
     by = _by(trace)
     line = timeline(trace, 4 * width, by)
-    end = f"{len(trace):,} events"
+    end = counted(len(trace), "event")
     if by == "time":
-        end = f"{summary['duration_ns'] / 1e9:.3g} s, {end}"
+        end = f"{_duration(summary['duration_ns'])}, {end}"
     rows = area(
         line["most_live_bytes"], width=width, height=_AREA_LINES, label=format_bytes, blocks=blocks
     )
@@ -273,30 +295,66 @@ def _size_lines(trace: Trace, width: int, blocks: bool) -> Iterator[str]:
     requests = sum(row["requests"] for row in bins)
     most = max(row["requests"] for row in bins)
     asked = max(sum(row["allocated_bytes"] for row in bins), 1)
-    room = max(width - 62, 8)
-    yield f"\n{'request sizes':<24} {'requests':>12} {'share':>7} {'of bytes':>9}"
+    cells = []
     for row in bins:
         low, high = row["least_bytes"], row["most_bytes"]
-        label = format_bytes(low) if low == high else f"{format_bytes(low)} to {_below(high)}"
-        drawn = bar(row["requests"] / most, room, blocks=blocks)
-        yield (
-            f"  {label:<22} {row['requests']:>12,} {row['requests'] / requests:>7.1%} "
-            f"{row['allocated_bytes'] / asked:>9.1%} {drawn}"
-        ).rstrip()
+        cells.append(
+            [
+                format_bytes(low) if low == high else f"{format_bytes(low)} to {_below(high)}",
+                f"{row['requests']:,}",
+                f"{row['requests'] / requests:.1%}",
+                f"{row['allocated_bytes'] / asked:.1%}",
+            ]
+        )
+    head, *lines = _table(["request sizes", "requests", "share", "of bytes"], cells, width)
+    yield f"\n{head}"
+    room = width - len(head) - 1
+    for row, line in zip(bins, lines, strict=True):
+        drawn = bar(row["requests"] / most, room, blocks=blocks) if room >= _LEAST_BAR else ""
+        yield f"{line} {drawn}".rstrip()
     table = sizes(trace)
     order = sorted(
         range(len(table)),
         key=lambda at: (-int(table["allocated_bytes"][at]), at),
     )[:_ROWS_SHOWN]
-    head = f"{'requests':>12} {'bytes':>10} {'share':>7}"
-    yield f"\n{'most bytes in size':<24} {head} {'at peak':>10}"
+    cells = []
     for at in order:
-        size, bytes_ = int(table["size_bytes"][at]), int(table["allocated_bytes"][at])
-        requested = int(table["allocs"][at] + table["reallocs"][at])
-        yield (
-            f"  {size:<22,} {requested:>12,} {format_bytes(bytes_):>10} {bytes_ / asked:>7.1%} "
-            f"{int(table['peak_objects'][at]):>10,}"
+        bytes_ = int(table["allocated_bytes"][at])
+        cells.append(
+            [
+                f"{int(table['size_bytes'][at]):,}",
+                f"{int(table['allocs'][at] + table['reallocs'][at]):,}",
+                format_bytes(bytes_),
+                f"{bytes_ / asked:.1%}",
+                f"{int(table['peak_objects'][at]):,}",
+            ]
         )
+    head, *lines = _table(
+        ["most bytes in size", "requests", "bytes", "share", "at peak"], cells, width
+    )
+    yield f"\n{head}"
+    yield from lines
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Lay out a heading and rows: names on the left, the numbers of each column to the right.
+
+    Columns have the widths that tables of usual numbers have, so that tables below one another
+    look alike, but none that the terminal does not have.
+    """
+    texts = [head, *([f"  {row[0]}", *row[1:]] for row in rows)]
+    needed = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    wanted = [max(n, least) for n, least in zip(needed, (24, 12, 10, *[8] * 4), strict=False)]
+    widths = list(needed)
+    for at, most in enumerate(wanted):
+        widths[at] += max(min(most - needed[at], width - sum(widths) - len(widths) + 1), 0)
+    return [
+        " ".join(
+            f"{text:{'>' if at else '<'}{w}}"
+            for at, (text, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in texts
+    ]
 
 
 def _below(high: int) -> str:
@@ -304,7 +362,7 @@ def _below(high: int) -> str:
     return f"{high:,}" if high < 1024 else f"< {format_bytes(high + 1)}"
 
 
-def _lifetime_lines(trace: Trace) -> Iterator[str]:
+def _lifetime_lines(trace: Trace, width: int) -> Iterator[str]:
     lives = lifetimes(trace)
     if not len(lives):
         return
@@ -319,26 +377,30 @@ def _lifetime_lines(trace: Trace) -> Iterator[str]:
         yield f"  {words:<32} {cells[0]:>12} {cells[1]:>12}"
     shares = [f"{about[f'censored_{w}'] / max(about[w], 1):.1%}" for w in ("objects", "bytes")]
     yield f"  {'live at the end':<32} {shares[0]:>12} {shares[1]:>12}"
-    yield "  (in bytes allocated meanwhile; what lives on counts for as long as it was seen)"
+    note = "(in bytes allocated meanwhile; what lives on counts for as long as it was seen)"
+    yield from textwrap.wrap(note, width, initial_indent="  ", subsequent_indent="   ")
 
 
 def _lifetime(value: float | None) -> str:
     return "unknown" if value is None else format_bytes(value)
 
 
-def _thread_lines(trace: Trace) -> Iterator[str]:
+def _thread_lines(trace: Trace, width: int) -> Iterator[str]:
     rows = thread_rows(trace)
     if len(rows) < 2:
         return
-    yield (
-        f"\n{'thread':<10} {'allocs':>12} {'reallocs':>10} {'frees':>12} {'of others':>11} "
-        f"{'allocated':>11}"
-    )
-    for row in rows[:_ROWS_SHOWN]:
-        yield (
-            f"  {row['thread']:<8} {row['allocs']:>12,} {row['reallocs']:>10,} {row['frees']:>12,} "
-            f"{row['foreign_frees']:>11,} {format_bytes(row['allocated_bytes']):>11}"
-        )
+    cells = [
+        [
+            str(row["thread"]),
+            *(f"{row[name]:,}" for name in ("allocs", "reallocs", "frees", "foreign_frees")),
+            format_bytes(row["allocated_bytes"]),
+        ]
+        for row in rows[:_ROWS_SHOWN]
+    ]
+    titles = ["thread", "allocs", "reallocs", "frees", "of others", "allocated"]
+    head, *lines = _table(titles, cells, width)
+    yield f"\n{head}"
+    yield from lines
     if len(rows) > _ROWS_SHOWN:
         yield f"  and {len(rows) - _ROWS_SHOWN:,} more"
 
@@ -348,13 +410,27 @@ def _key_lines(trace: Trace, width: int) -> Iterator[str]:
     if not rows:
         return
     asked = max(sum(row["allocated_bytes"] for row in rows), 1)
-    yield f"\n{'most bytes in key':<24} {'requests':>12} {'bytes':>10} {'share':>7}"
-    for row in rows[:_ROWS_SHOWN]:
-        name = "" if row["name"] is None else textwrap.shorten(printable(row["name"]), width - 60)
-        yield (
-            f"  {row['key']:<22} {row['requests']:>12,} {format_bytes(row['allocated_bytes']):>10} "
-            f"{row['allocated_bytes'] / asked:>7.1%}  {name}"
-        ).rstrip()
+    shown = rows[:_ROWS_SHOWN]
+    names = ["" if row["name"] is None else printable(row["name"]).strip() for row in shown]
+    cells = [
+        [
+            str(row["key"]),
+            f"{row['requests']:,}",
+            format_bytes(row["allocated_bytes"]),
+            f"{row['allocated_bytes'] / asked:.1%}",
+        ]
+        for row in shown
+    ]
+    head, *lines = _table(
+        ["most bytes in key", "requests", "bytes", "share"], cells, min(width, _WIDE)
+    )
+    yield f"\n{head}"
+    # Beside the numbers where all have room there, else each on a line of its own.
+    beside = max(map(len, names)) <= width - len(head) - 2
+    for line, name in zip(lines, names, strict=True):
+        yield f"{line}  {name}".rstrip() if beside else line
+        if name and not beside:
+            yield f"      {middle_cut(name, width - 6)}"
     if len(rows) > _ROWS_SHOWN:
         yield f"  and {len(rows) - _ROWS_SHOWN:,} more"
 

@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyallocx._cli_base import Once, OpenTrace, UsageError, add_switch, check_targets
@@ -46,8 +47,10 @@ def add_verb(verbs: Any, add_trace: Callable[[argparse.ArgumentParser], None]) -
         "arguments {} becomes the name of a file with the trace to judge. The command runs once "
         "for each trace, with no input and its output thrown away.",
         epilog="A command that ends with 126 or 127 (it cannot be run) ends the search with exit "
-        "code 2; one that a signal ends is as one that ends with another code than 0. After Ctrl-C "
-        "the smallest trace by then is written, too; the exit code is 130.",
+        "code 2; one that a signal ends is as one that ends with another code than 0. It runs "
+        "twice on the whole trace and on the smallest, to see whether it ends the same. After "
+        "Ctrl-C, SIGTERM or SIGHUP the smallest trace by then is written, too; the exit code is "
+        "130, 143 or 129.",
     )
     add_trace(parser)
     parser.add_argument(
@@ -106,7 +109,10 @@ def _minimize(options: argparse.Namespace, open_trace: OpenTrace) -> int:
     if isinstance(trace, Profile):
         raise TraceError(f"{printable(name)}: this is a profile, which has no order of events")
     code = 0
-    with tempfile.TemporaryDirectory(prefix="pyallocx-minimize-") as folder:
+    with (
+        _ended_like_ctrl_c() as signals,
+        tempfile.TemporaryDirectory(prefix="pyallocx-minimize-") as folder,
+    ):
         path = os.path.join(folder, f"trace.{_SUFFIXES[options.to]}")
         judge = _Judge(command, path, options.to, timeout, nonzero=options.nonzero)
         try:
@@ -120,10 +126,39 @@ def _minimize(options: argparse.Namespace, open_trace: OpenTrace) -> int:
                 f"({judge.ended}), so there is nothing to minimize"
             ) from exc
         except MinimizeInterrupted as exc:
-            small, code = exc.best, 130
+            small, code = exc.best, 128 + (signals[0] if signals else signal.SIGINT)
+        except KeyboardInterrupt:
+            # Between two steps of the search, where there is nothing to write.
+            if signals:
+                raise SystemExit(128 + signals[0]) from None
+            raise
     write(small, options.output, progress=False)
     _report(name, trace, small, options, interrupted=code != 0)
     return code
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[list[int]]:
+    """Take SIGTERM and SIGHUP for Ctrl-C, and list them; those that are ignored stay so."""
+    came: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        came.append(number)
+        # One is enough: what is found is to be written in peace.
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for one in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(one) == signal.SIG_DFL:
+                before[one] = signal.signal(one, end)
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Judge:
@@ -226,13 +261,20 @@ def _report(
         return
     # After Ctrl-C nobody waits for standard output any more.
     out = sys.stderr if interrupted else sys.stdout
-    end = "" if made["minimal"] else "; not the smallest: stopped before"
+    stopped = not made["minimal"] and not made["answers_differ"]
+    end = "; not the smallest: stopped before" if stopped else ""
     print(
         f"{printable(name)}: {counted(len(trace), 'event')} became {len(small):,}, "
         f"{counted(trace.n_objects, 'object')} {small.n_objects:,}, in "
         f"{counted(made['calls'], 'run')}{end}",
         file=out,
     )
+    if made["answers_differ"]:
+        print(
+            "the judge does not always answer the same: on the whole trace or on this one the "
+            "command ended otherwise the second time",
+            file=out,
+        )
     if len(small) <= _EVENTS_SHOWN:
         for at in range(len(small)):
             print("  " + " ".join(_words(_event(small, at))), file=out)

@@ -57,6 +57,8 @@ def closeness(real: Trace, synthetic: Trace) -> dict[str, Any]:
 
     Raises
     ------
+    TypeError
+        One of them is no trace.
     ValueError
         A trace has no allocs.
 
@@ -68,6 +70,8 @@ def closeness(real: Trace, synthetic: Trace) -> dict[str, Any]:
     0.0
     """
     for name, trace in (("real", real), ("synthetic", synthetic)):
+        if not isinstance(trace, Trace):
+            raise TypeError(f"{name} must be a Trace, not {type(trace).__name__}")
         if not trace.n_objects:
             raise ValueError(f"{name} is {trace!r}, which has no allocs to compare")
     a, b = real.summary(), synthetic.summary()

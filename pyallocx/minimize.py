@@ -60,7 +60,8 @@ def minimize(
         A trace on which it holds.
     fails : callable
         Takes a trace, which may be one without events; true where what is looked for happens, a
-        failure say. It should depend on nothing else. What it raises ends the search.
+        failure say. It should depend on nothing else (see Notes). What it raises ends the
+        search.
     progress : bool, optional
         Whether to show a progress bar. By default where standard error is a terminal.
     max_calls : int, optional
@@ -75,15 +76,16 @@ def minimize(
         the columns of times, keys, alignments, calls and arenas. The same arguments give the same
         trace.
         ``metadata["minimized"]`` says from how many events and objects, with how many calls, and
-        in ``minimal`` whether it came to the end (False where `max_calls` stopped it). Asides are
-        left out.
+        in ``minimal`` whether it came to the end (False where `max_calls` stopped it, or where
+        `fails` contradicted itself); ``answers_differ`` is True where `fails` gave two answers to
+        the same trace. Asides are left out.
 
     Raises
     ------
     ValueError
         `fails` does not hold on `trace` (without its asides), or `max_calls` is out of range.
     TypeError
-        `fails` cannot be called.
+        `trace` is no trace, or `fails` cannot be called.
     MinimizeInterrupted
         Ctrl-C; its attribute ``best`` is the smallest trace by then.
 
@@ -92,14 +94,23 @@ def minimize(
     Objects are left out in runs of half of them, of a quarter and so on down to single ones, so
     that few culprits among n objects are found with about ``2 * culprits * log2(n)`` calls; then
     single events, threads, sizes and columns become simpler, and all of it is repeated until
-    nothing changes [1]_. No trace is looked at twice. That nothing less would do holds for one step
-    at a time: leaving out two objects at once is not tried where leaving out either is not enough.
+    nothing changes [1]_. That nothing less would do holds for one step at a time: leaving out two
+    objects at once is not tried where leaving out either is not enough.
+
+    No trace is looked at twice but two: the whole one at the beginning and the result at the end,
+    to notice a `fails` that does not always answer the same (a race, a clock, memory that nobody
+    set). Where it contradicts itself, the result may be one on which it rarely holds or never:
+    call `fails` several times inside a function of your own, and answer what holds in most or in
+    any of them. One that contradicts itself rarely may go unnoticed. Of `max_calls` below 3 there
+    are none for this.
 
     References
     ----------
     .. [1] A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE
        Transactions on Software Engineering 28 (2002) 183-200.
     """
+    if not isinstance(trace, Trace):
+        raise TypeError(f"trace must be a Trace, not {type(trace).__name__}")
     if not callable(fails):
         raise TypeError(f"fails must be callable, got {fails!r}")
     limit = None if max_calls is None else integer("max_calls", max_calls, 1, 1 << 62)
@@ -107,11 +118,12 @@ def minimize(
     search = _Search(trace, fails, limit, bar)
     try:
         search.run()
+        search.confirm()
     except KeyboardInterrupt as exc:
         raise MinimizeInterrupted(search.result(minimal=False)) from exc
     finally:
         bar.close()
-    return search.result(minimal=not search.stopped)
+    return search.result(minimal=not search.stopped and not search.answers_differ)
 
 
 class _Stop(Exception):
@@ -134,6 +146,9 @@ class _Search:
         self.bar = bar
         self.calls = 0
         self.stopped = False
+        self.answers_differ = False
+        # The last call is for the result.
+        self.kept = 1 if limit is None or limit > 2 else 0
         self.answers: dict[bytes, bool] = {}
         self.best: Columns = dict(trace.columns())
         self.key = b""  # of the best
@@ -145,6 +160,7 @@ class _Search:
             "from_objects": self.original.n_objects,
             "calls": self.calls,
             "minimal": minimal,
+            "answers_differ": self.answers_differ,
         }
         return Trace._adopt(self.best, metadata, False)
 
@@ -154,6 +170,7 @@ class _Search:
                 f"fails does not hold on {self.original!r} (asides left out), so there is nothing "
                 "to minimize"
             )
+        self.confirm()
         try:
             while True:
                 before = self.key
@@ -168,6 +185,18 @@ class _Search:
         except _Stop:
             self.stopped = True
 
+    def confirm(self) -> None:
+        """Ask about the best once more."""
+        if self.kept:
+            self.answers_differ |= not self.ask(self.best)
+
+    def ask(self, columns: Columns) -> bool:
+        candidate = Trace._adopt(columns, copy.deepcopy(dict(self.original.metadata)), False)
+        self.calls += 1
+        answer = bool(self.fails(candidate))
+        self.bar.update(1)
+        return answer
+
     def holds(self, columns: Columns) -> bool:
         """Whether the predicate holds; then these columns are the best."""
         digest = hashlib.blake2b(digest_size=16)
@@ -178,14 +207,9 @@ class _Search:
         key = digest.digest()
         answer = self.answers.get(key)
         if answer is None:
-            if self.limit is not None and self.calls >= self.limit:
+            if self.limit is not None and self.calls >= self.limit - self.kept:
                 raise _Stop
-            metadata = copy.deepcopy(dict(self.original.metadata))
-            candidate = Trace._adopt(columns, metadata, False)
-            self.calls += 1
-            answer = bool(self.fails(candidate))
-            self.answers[key] = answer
-            self.bar.update(1)
+            answer = self.answers[key] = self.ask(columns)
         if answer:
             self.best, self.key = columns, key
         return answer

@@ -12,6 +12,7 @@ True
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, SupportsIndex
@@ -23,7 +24,7 @@ from pyallocx._columntable import Column, ColumnTable, signed
 from pyallocx._core import TraceTimeline
 from pyallocx._optional import need_matplotlib
 from pyallocx._progress import progress_bar
-from pyallocx._sizes import integer
+from pyallocx._sizes import integer, real
 from pyallocx._traceprofile import _deaths
 from pyallocx.trace import OP_ALLOC, OP_REALLOC, Trace
 from pyallocx.units import format_bytes
@@ -147,6 +148,7 @@ def timeline(
     OverflowError
         A sum of sizes does not fit 64 bits.
     """
+    _check_trace(trace)
     wanted = integer("points", points, 1, _MOST_POINTS)
     if by not in ("event", "time"):
         raise ValueError(f"by is {by!r}, allowed are 'event' and 'time'")
@@ -190,6 +192,11 @@ def timeline(
         "peak_event": _peak_event(trace, found, at) if events else None,
     }
     return Timeline(columns, about)
+
+
+def _check_trace(trace: object) -> None:
+    if not isinstance(trace, Trace):
+        raise TypeError(f"trace must be a Trace, not {type(trace).__name__}")
 
 
 def _even(first: int, last: int, parts: int) -> npt.NDArray[np.uint64]:
@@ -346,7 +353,8 @@ class Lifetimes(ColumnTable):
         ValueError
             Where `survival` raises it.
         """
-        return self._share(*self.survival(unit, weight), lifetime)
+        within = real("lifetime", lifetime, 0, math.inf)
+        return self._share(*self.survival(unit, weight), within)
 
     def _share(self, at: Column, survival: F64, lifetime: float) -> float:
         if not len(self):
@@ -371,9 +379,7 @@ class Lifetimes(ColumnTable):
         float or None
             None where fewer are known to die: too many live at the end of the trace.
         """
-        if not 0 <= share <= 1:
-            raise ValueError(f"share is {share}, allowed is 0 to 1")
-        return self._at(*self.survival(unit, weight), share)
+        return self._at(*self.survival(unit, weight), real("share", share, 0, 1))
 
     @staticmethod
     def _at(at: Column, survival: F64, share: float) -> float | None:
@@ -473,6 +479,7 @@ def lifetimes(trace: Trace) -> Lifetimes:
     OverflowError
         The sum of the request sizes does not fit 64 bits.
     """
+    _check_trace(trace)
     total = trace.summary()["allocated_bytes"]  # also refuses sums that do not fit
     events = len(trace)
     births = np.flatnonzero(trace.op == OP_ALLOC)
@@ -529,6 +536,7 @@ def sizes(trace: Trace) -> Sizes:
     """
     from pyallocx._traceprofile import _histogram, _live_sizes
 
+    _check_trace(trace)
     summary = trace.summary()
     made = trace.op == OP_ALLOC
     distinct, counts = _histogram(trace.size_bytes[made | (trace.op == OP_REALLOC)])
@@ -581,6 +589,7 @@ def plot_trace(
     ValueError
         If the trace has no events.
     """
+    _check_trace(trace)
     need_matplotlib("plot_trace")
     from pyallocx._traceplot import plot_whole
 

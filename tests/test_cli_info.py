@@ -15,6 +15,7 @@ from trace_cases import traces
 import pyallocx as px
 from pyallocx import _infotables as tables
 from pyallocx._termplot import area, bar, has_blocks
+from pyallocx._tracewords import middle_cut
 from pyallocx.cli import main
 
 
@@ -58,9 +59,9 @@ def test_a_person_sees_it_all(capsys, rich, monkeypatch):
     code, out, err = info(capsys, rich)
     assert (code, err) == (0, "")
     assert "\x1b" not in out
-    assert max(map(len, out[: out.index("\nrecorded")].splitlines())) <= 90
+    assert max(map(len, out.splitlines())) <= 90
     trace = px.load(rich)
-    picture = section(out, "live bytes over the run (0.004 s, 4,000 events)")
+    picture = section(out, "live bytes over the run (4 ms, 4,000 events)")
     assert len(picture) == 8
     assert any("█" in line for line in picture)
     assert "events per second" in "\n".join(section(out, "time"))
@@ -81,6 +82,79 @@ def test_a_person_sees_it_all(capsys, rich, monkeypatch):
     assert [line.split()[:2] for line in beside[:2]] == [["by", "malloc"], ["by", "realloc"]]
     assert beside[-2].split() == ["failed", "2", "calls", "that", "failed"]
     assert "usable_size" in beside[-1]
+
+
+SITES = [
+    "inflateInit2_+0x56 (libz.so.1.2.13)",
+    "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >::_M_append("
+    "char const*, unsigned long)+0x1f (libstdc++.so.6.0.30)",
+    "git+0x289719",
+]
+
+
+@pytest.mark.parametrize("columns", [1, 40, 60, 61, 64, 65, 80, 100, 200])
+def test_call_sites_are_read_in_any_terminal(capsys, tmp_path, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    n = 300
+    path = tmp_path / "sites.npz"
+    px.Trace(
+        [0] * n, range(n), [16] * n, key=np.arange(n) % 10, time_ns=np.arange(n),
+        metadata={
+            "key_names": [SITES[k % 3] + "x" * (k // 3) for k in range(10)],
+            "clock": {"kind": "tsc", "ns_per_tick": 0.385190568, "start_ns": 1796071759019948156},
+            "command": ["a" * 300, "b c"],
+            "nothing": "",
+            "long " * 20: list(range(100)),
+        },
+    ).save(path)  # fmt: skip
+    code, out, err = info(capsys, str(path))
+    assert (code, err) == (0, "")
+    long_key = "  " + "long " * 20
+    shown = [line for line in out.splitlines() if not line.startswith(long_key)]
+    assert max(map(len, shown)) <= max(columns, 60)
+    assert "key_names              10 names (all of them: --json)" in out
+    assert " ".join(out.split()).count("start_ns 1796071759019948156") == 1
+    assert "[...]" not in out
+    assert out.count("git+0x289719") == 2
+    assert out.count("inflateInit2_+0x56 (libz.so.1.2.13)") == 3
+    # Both ends of what is too long: the function, and where it is.
+    keys = "\n".join(section(out, "most bytes in key"))
+    assert keys.count("std::__cxx11::basic_string") == 3
+    assert keys.count("libstdc++.so.6.0.30)") == 3
+    assert (SITES[1] in keys) == (columns == 200)
+
+
+def test_short_names_stand_beside_their_numbers(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    path = tmp_path / "short.npz"
+    px.Trace([0, 0], [0, 1], [16, 8], key=[1, 0], metadata={"key_names": ["n" * 20, "main"]}).save(
+        path
+    )
+    keys = section(info(capsys, str(path))[1], "most bytes in key")
+    assert [line.split()[-1] for line in keys] == ["main", "n" * 20]
+
+
+@given(st.text(max_size=60), st.integers(0, 70))
+def test_a_cut_in_the_middle(text, width):
+    cut = middle_cut(text, width)
+    assert len(cut) == min(width, len(text))
+    if len(text) <= width:
+        assert cut == text
+    elif width >= 8:
+        head, tail = cut[: (width - 2) // 2], cut[-((width - 3) // 2) :]
+        assert text.startswith(head)
+        assert text.endswith(tail)
+        assert len(head) + 3 + len(tail) == width
+
+
+def test_what_is_no_trace_is_told_shortly(capsys, tmp_path):
+    path = tmp_path / "random"
+    path.write_bytes(bytes(range(128, 250)))
+    code, out, err = info(capsys, str(path))
+    assert (code, out) == (1, "")
+    where = err.index("this begins with b'\\x80\\x81")
+    assert where < err.index("expected a trace or a profile") < err.index("`pyallocx formats`")
+    assert len(err) - where < 320
 
 
 def test_json_has_it_all(capsys, rich):
@@ -145,6 +219,63 @@ def test_a_picture(capsys, tmp_path, rich):
     code, _, err = info(capsys, str(profile), "--plot", str(tmp_path / "c.png"))
     assert (code, err) == (0, "")
     assert (tmp_path / "c.png").exists()
+
+
+def drawn(trace):
+    pytest.importorskip("matplotlib").use("Agg")
+    figure = px.plot_trace(trace, name="t")
+    figure.canvas.draw()
+    return figure
+
+
+def words_of(figure):
+    from matplotlib.text import Text
+
+    return [t.get_text() for t in figure.findobj(Text) if t.get_text()]
+
+
+def test_a_picture_of_one_event_has_a_line():
+    figure = drawn(px.Trace([0], [0], [64]))
+    line = figure.axes[0].lines[0]
+    assert list(line.get_xdata()) == [0, 1]
+    assert list(line.get_ydata()) == [64, 64]
+    words = words_of(figure)
+    assert "t: 1 event, 1 object" in words
+    assert "nothing died: 1 object lives at the end" in words
+    assert "request sizes: all 64 B" in words
+    words = words_of(drawn(px.Trace([3], [-1], [0], arena=[0])))
+    assert {"nothing was allocated", "nothing lived"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("step", "unit"), [(1, "ns"), (1_000, "µs"), (10**6, "ms"), (10**9, "s"), (10**12, "s")]
+)
+def test_a_picture_has_a_unit_of_time_that_fits(step, unit):
+    figure = drawn(
+        px.Trace([0, 0, 1], [0, 1, 0], [64, 100, 0], time_ns=[7, 7 + step, 7 + 2 * step])
+    )
+    assert figure.axes[1].get_xlabel() == f"time [{unit}]"
+    assert not any(ax.xaxis.get_offset_text().get_text() for ax in figure.axes)
+    assert figure.axes[0].get_xlim()[1] >= 1
+
+
+def test_no_legend_lies_on_a_bar():
+    for count in (1, 2, 12):
+        figure = drawn(px.Trace([0] * 12, range(12), [2 ** (k % count) for k in range(12)]))
+        ax = figure.axes[2]
+        legend = ax.get_legend().get_window_extent()
+        assert not any(legend.overlaps(bar.get_window_extent()) for bar in ax.patches)
+        assert not legend.overlaps(ax.title.get_window_extent())
+        assert not legend.overlaps(ax._left_title.get_window_extent())
+
+
+def test_lifetimes_are_drawn_from_end_to_end():
+    figure = drawn(px.Trace([0, 1] * 5, [k // 2 for k in range(10)], [8, 0] * 5))
+    ax = figure.axes[3]
+    for line in ax.lines:
+        xs = line.get_xdata()
+        assert (xs[0], xs[-1]) == ax.get_xlim()
+        assert (line.get_ydata()[0], line.get_ydata()[-1]) == (0, 100)
 
 
 @pytest.mark.parametrize(

@@ -150,28 +150,49 @@ def test_what_follows_the_dashes_is_the_command():
     assert split_command(["a"]) == (["a"], [])
 
 
-def test_ctrl_c_writes_the_best_so_far(tmp_path, trace):
+def test_a_judge_that_contradicts_itself_is_told(capsys, tmp_path, trace):
     small, seen = tmp_path / "small.npz", tmp_path / "seen"
-    # The whole trace does, the second asked about does not, and the third takes long.
+    # Always the same but for the fourth run, which is the second on the result.
+    script = f"echo x >> {seen}; test $(wc -l < {seen}) -lt 4 # {{}}"
+    argv = [trace, "-o", str(small), "--", "sh", "-c", script]
+    code, out, err = run(capsys, *argv)
+    assert (code, err) == (0, "")
+    assert "the judge does not always answer the same" in out
+    assert "stopped before" not in out
+    seen.unlink()
+    answer = json.loads(run(capsys, "--json", *argv)[1])
+    assert answer["minimized"]["answers_differ"] is True
+    assert answer["minimized"]["minimal"] is False
+    assert "always" not in run(capsys, trace, "-o", str(small), "--", "true", "{}")[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_writes_the_best_so_far(tmp_path, trace, number):
+    small, seen = tmp_path / "small.npz", tmp_path / "seen"
+    # The whole trace does, twice, the next asked about does not, and another takes long.
     script = (
-        f"echo x >> {seen}; n=$(wc -l < {seen}); [ $n -gt 2 ] && sleep 60; "
-        "exit $((n == 1 ? 5 : 0)) # {}"
+        f"echo x >> {seen}; n=$(wc -l < {seen}); [ $n -gt 3 ] && sleep 60; "
+        "exit $((n < 3 ? 5 : 0)) # {}"
     )
     command = [
         *(sys.executable, "-m", "pyallocx", "minimize", trace, "-o", str(small), "--nonzero", "--"),
         *("sh", "-c", script),
     ]
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    env = os.environ | {"TMPDIR": str(folder)}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         end = time.monotonic() + 60
         while time.monotonic() < end and process.poll() is None:
-            if seen.exists() and seen.read_text().count("x") >= 3:
+            if seen.exists() and seen.read_text().count("x") >= 4:
                 break
             time.sleep(0.02)
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (128 + number, "")
+    assert list(folder.iterdir()) == []
     assert "stopped before" in err
     assert "Traceback" not in err
     made = px.load(small).metadata["minimized"]

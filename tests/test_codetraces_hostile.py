@@ -267,7 +267,7 @@ def hostile(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 WHERE = re.compile(
-    r"/code: (line [1-9]\d*: |offset \d+: |the file is empty|expected a trace: .* begins with "
+    r"/code: (line [1-9]\d*: |offset \d+: |the file is empty|this begins with .*; expected a trace "
     r"|expected plain ASCII text|not one line is an event|nothing is left, every event was dropped)"
 )
 

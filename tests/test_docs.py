@@ -76,6 +76,25 @@ def test_the_example_of_testing_runs(repository):
     exec(example, {})
 
 
+@pytest.mark.parametrize("page", ["formats.md", "traces.md"])
+def test_each_example_runs_by_itself(repository, page):
+    examples = re.findall(r"(?s)```python\n(.*?)```", (repository / "docs" / page).read_text())
+    assert examples
+    for example in examples:
+        exec(example, {})
+
+
+def test_the_examples_of_working_with_traces_run_in_order(repository, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    text = (repository / "docs" / "working-with-traces.md").read_text()
+    names = {}
+    for example in re.findall(r"(?s)```python\n(.*?)```", text):
+        exec(example, names)
+    assert names["small"].size_bytes.tolist() == [10_000]
+
+
 def without_times(text):
     return re.sub(r"\(([a-z]+), [\d.e+-]+ m?s\)", r"(\1)", text)
 

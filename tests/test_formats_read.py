@@ -108,6 +108,20 @@ free(0x10)                              = <void>
     assert trace.metadata["counts"] == {"lines": 8, "reallocs_of_null": 1, "nested_calls": 2}
 
 
+def test_valgrind_shouts(tmp_path: Path) -> None:
+    text = """\
+**25830** Program aborting because of call to pvalloc
+--25830-- malloc(10) = 0x4A42040
+**25830**
+--25830-- free(0x4A42040)
+"""
+    trace = load(tmp_path, text)
+    assert shape(trace) == [(A, 0, 10), (F, 0, 0)]
+    assert trace.metadata["counts"]["other_lines"] == 2
+    with pytest.raises(px.TraceError, match=r"line 2: expected --PID--, ==PID== or \*\*PID\*\*"):
+        load(tmp_path, "--1-- malloc(10) = 0x10\n*1* x\n")
+
+
 def test_ltrace_with_one_thread_has_no_numbers(tmp_path: Path) -> None:
     assert "tids" not in load(tmp_path, "malloc(1) = 0x10\n").metadata
 

@@ -123,7 +123,10 @@ def test_code_samples_are_code() -> None:
 # ---- the command and the documents ---------------------------------------------------------------
 
 
-def test_formats_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
     assert cli.main(["formats"]) == 0
     text = capsys.readouterr().out
     for one in px.formats():
@@ -131,6 +134,24 @@ def test_formats_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert found is not None, one.name
         assert len(found[2].split()) == len(CARRIES)
     assert all(len(line) < 150 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 110, 134, 135, 200])
+def test_formats_command_fits_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main(["formats"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= max(columns, 60)
+    words = " ".join(text.split())
+    for one in px.formats():
+        row = re.search(rf"^  {re.escape(one.name)} +([-rw]+) +(([xo.]\s+)+)", text, re.MULTILINE)
+        assert row is not None, one.name
+        assert len(row[2].split()) == len(CARRIES)
+        assert one.note in words
+        assert one.written_by in words
+    assert all(name in words for name in CARRIES)
 
 
 def test_formats_command_json(capsys: pytest.CaptureFixture[str]) -> None:

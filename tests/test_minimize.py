@@ -167,7 +167,10 @@ def test_nothing_less_by_one_step_is_enough(trace, seed, even):
     assert_minimal(small, fails)
     assert small == px.minimize(trace, fails)
     columns = [tuple(None if c is None else c.tobytes() for _, c in columns_of(t)) for t in asked]
-    assert len(set(columns)) == len(columns), "a trace was asked about twice"
+    again = [columns[0], columns[-1]]
+    assert columns[1] == columns[0]
+    assert columns[-1] in columns[1:-1]
+    assert len(set(columns)) == len(columns) - 2, f"asked about twice, beside {again}"
 
 
 def test_calls_are_few_at_first():
@@ -185,19 +188,57 @@ def test_limits_and_errors():
     trace = big(500)
     with pytest.raises(ValueError, match=r"does not hold on Trace\(500 events"):
         px.minimize(trace, lambda t: False)
+    for wrong in (None, 5, "trace.npz"):
+        with pytest.raises(TypeError, match="trace must be a Trace, not"):
+            px.minimize(wrong, lambda t: True)
     with pytest.raises(TypeError, match="callable"):
         px.minimize(trace, "x")
     with pytest.raises(ValueError, match="max_calls"):
         px.minimize(trace, lambda t: True, max_calls=0)
     with pytest.raises(ZeroDivisionError):
         px.minimize(trace, lambda t: len(t) < 500 or 1 // (500 - len(t)))
-    stopped = px.minimize(trace, lambda t: t.n_objects >= 3, max_calls=4)
+    stopped = px.minimize(trace, lambda t: t.n_objects >= 3, max_calls=6)
     made = stopped.metadata["minimized"]
-    assert (made["calls"], made["minimal"]) == (4, False)
+    assert (made["calls"], made["minimal"]) == (6, False)
     assert 3 <= stopped.n_objects < trace.n_objects
     empty = px.minimize(trace, lambda t: True)
     assert len(empty) == 0
     assert px.minimize(empty, lambda t: True) == empty
+
+
+def answering(answers, then):
+    """Return a predicate that gives these answers one after the other."""
+    rest = list(answers)
+    return lambda _: rest.pop(0) if rest else then
+
+
+@pytest.mark.parametrize(
+    ("answers", "then", "differ"),
+    [
+        ([True, False], True, True),  # the whole trace, asked again
+        ([True, True, True], False, True),  # the result, asked again
+        ([True, True], False, True),  # the same where nothing could go
+        ([], True, False),
+    ],
+)
+def test_a_judge_that_contradicts_itself_is_noticed(answers, then, differ):
+    small = px.minimize(big(100), answering(answers, then))
+    made = small.metadata["minimized"]
+    assert (made["answers_differ"], made["minimal"]) == (differ, not differ)
+    assert big(100).metadata.get("minimized") is None
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+def test_few_calls_are_not_exceeded_by_asking_again(limit):
+    calls = []
+
+    def fails(t):
+        calls.append(len(t))
+        return len(calls) == 1
+
+    small = px.minimize(big(100), fails, max_calls=limit)
+    assert len(calls) == small.metadata["minimized"]["calls"] <= limit
+    assert small.metadata["minimized"]["answers_differ"] is (limit > 2)
 
 
 def test_ctrl_c_has_the_best_so_far():

@@ -578,10 +578,11 @@ def test_a_near_miss_is_told_of_profiles_and_traces(content, words, tmp_path):
     with pytest.raises(px.TraceError) as failure:
         px.profile.load_profile_or_trace(path)
     text = str(failure.value)
-    assert "expected a profile (text, " in text
-    assert "'size count' lines" in text
-    assert "or a trace (an npz" in text
-    assert words in text
+    # What the file begins with comes first: it is what tells the user what was mistaken for what.
+    assert text.startswith(f"{path}: {words}")
+    assert "expected a trace or a profile (such as 'size count' lines" in text
+    assert "`pyallocx formats` lists" in text
+    assert len(text) < len(str(path)) + 230
     assert "px." not in text
 
 

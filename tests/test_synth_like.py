@@ -217,3 +217,12 @@ def test_lifetimes_by_size():
     found = px.closeness(real, other)["lifetimes_ks"]
     assert found == {"8": 0.0, "64": 1.0}
     assert px.closeness(real, other)["end_ratio"] is None
+
+
+@pytest.mark.parametrize("wrong", [None, "git.npz", 5])
+def test_only_traces_are_compared(wrong):
+    trace = px.Trace([0], [0], [8])
+    with pytest.raises(TypeError, match="synthetic must be a Trace, not"):
+        px.closeness(trace, wrong)
+    with pytest.raises(TypeError, match="real must be a Trace, not"):
+        px.closeness(wrong, trace)

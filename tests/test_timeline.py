@@ -249,8 +249,16 @@ def test_wrong_arguments():
         lives.survival("ns")
     with pytest.raises(ValueError, match="'objects' and 'bytes'"):
         lives.survival("bytes", "size")
-    with pytest.raises(ValueError, match="0 to 1"):
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
         lives.quantile(1.5)
+    for wrong in (None, "half"):
+        with pytest.raises(TypeError, match="share must be a number"):
+            lives.quantile(wrong)
+        with pytest.raises(TypeError, match="lifetime must be a number"):
+            lives.died_within(wrong)
+    for function in (px.timeline, px.lifetimes, px.sizes, px.plot_trace):
+        with pytest.raises(TypeError, match="trace must be a Trace, not NoneType"):
+            function(None)
     huge = px.Trace([0, 0], [0, 1], [2**64 - 1, 2**64 - 1])
     for method in (huge.timeline, huge.lifetimes, huge.sizes):
         with pytest.raises(OverflowError, match="64 bits"):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from trace_cases import traces
 
 import pyallocx as px
-from pyallocx import _core
+from pyallocx import _core, cli
 from pyallocx.writers._base import no_destroys
 
 A, F, R, D = px.OP_ALLOC, px.OP_FREE, px.OP_REALLOC, px.OP_DESTROY
@@ -672,8 +672,33 @@ def test_what_cannot_be_written_is_refused(
 
 
 def test_only_traces_are_written(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="expected a Trace to write, not list"):
+    with pytest.raises(TypeError, match="trace must be a Trace, not list"):
         px.write([], tmp_path / "a.csv")  # type: ignore[arg-type]
+    for wrong in (None, 5):
+        with pytest.raises(TypeError, match="path must be a str or path-like, not"):
+            px.write(px.synthesize(10), wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "trace", [px.Trace([], [], []), px.Trace([3], [-1], [0], arena=[0])], ids=["empty", "ends"]
+)
+def test_a_trace_of_no_events_comes_back_or_that_is_told(
+    tmp_path: Path, trace: px.Trace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.npz", "a.csv", "a.csv.gz", "a.txt", "a.txt.gz", "a.zip"):
+        told = px.write(trace, tmp_path / name)
+        if told["notes"].get("empty_file"):
+            assert told["format"] == "aosp"
+            with pytest.raises(px.TraceError, match="the file is empty"):
+                px.load(tmp_path / name)
+        else:
+            assert told["format"] != "aosp"
+            assert len(px.load(tmp_path / name)) == len(trace)
+    assert "empty_file" not in px.write(px.synthesize(10), tmp_path / "b.txt")["notes"]
+    trace.save(tmp_path / "a.npz")
+    assert cli.main(["convert", str(tmp_path / "a.npz"), str(tmp_path / "c.txt")]) == 0
+    out = capsys.readouterr().out
+    assert "no events make an empty file, which pyallocx does not read again" in out
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

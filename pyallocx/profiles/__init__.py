@@ -15,10 +15,10 @@ from typing import IO, Any, Final
 from pyallocx._core import TraceError
 from pyallocx._streams import Stream, damage
 from pyallocx._tracefile import (
+    LISTED,
     TraceLoader,
     UnknownFormat,
     Unwrapper,
-    kinds_of_traces,
     recognise_trace,
 )
 from pyallocx.profile import SAVED, Profile
@@ -82,7 +82,7 @@ _BEGINNINGS: Final = (
 )
 
 
-_KINDS: Final = f"{', '.join(FORMATS)}; text is 'size count' lines and # comments"
+_TEXT: Final = "'size count' lines and # comments"
 
 # Lines of three columns that are no perf map: nothing is mapped below 64 KiB, and no name is a
 # number.
@@ -155,8 +155,8 @@ class _ProfileLoader(Unwrapper[Profile | Trace]):
                 kind = recognise_trace(head, name)
             except UnknownFormat:
                 raise TraceError(
-                    f"{name}: expected a profile ({_KINDS}) or a trace ({kinds_of_traces()}), "
-                    f"plain or inside gzip, zip, zstd, xz or bzip2; {_begins(head)}"
+                    f"{name}: {_begins(head)}; expected a trace or a profile (such as {_TEXT}) "
+                    f"of a format that {LISTED}"
                 ) from None
             if kind == "perfmap" and _NO_ADDRESSES.match(head):
                 # Of a perf map these would be addresses and sizes in hexadecimal, and names.
@@ -168,8 +168,8 @@ class _ProfileLoader(Unwrapper[Profile | Trace]):
             return self.traces.read_text(stream, name, kind)
         if format is None:
             raise TraceError(
-                f"{name}: expected a profile ({_KINDS}), plain or inside gzip, zip, zstd, xz or "
-                f"bzip2 (a trace is read by px.load); {_begins(head)}"
+                f"{name}: {_begins(head)}; expected a profile (such as {_TEXT}) of a format that "
+                f"{LISTED} (a trace is read by px.load)"
             )
         reader = FORMATS[format](self.weight)
         metadata: dict[str, Any] = {"format": format, "file": self.base_name}

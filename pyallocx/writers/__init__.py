@@ -128,10 +128,14 @@ def write(
     dict
         ``format``; ``events`` (of the trace); ``left_out``, what the format has no place for:
         names of columns and asides, and counts; ``notes``: what else a reader should know, such as
-        ``frees_by_destroys``, the frees written for objects that died with their arena.
+        ``frees_by_destroys``, the frees written for objects that died with their arena, or
+        ``empty_file`` where a trace of no events made a file with nothing in it, which `load`
+        refuses (``aosp`` only).
 
     Raises
     ------
+    TypeError
+        `trace` is no trace, or `path` no path.
     ValueError
         No format, or none that is known; a wrapping that is not for it; an option that is not for
         it; a trace that the format cannot hold. Nothing is written.
@@ -157,7 +161,9 @@ def write(
     {}
     """
     if not isinstance(trace, Trace):
-        raise TypeError(f"expected a Trace to write, not {type(trace).__name__}")
+        raise TypeError(f"trace must be a Trace, not {type(trace).__name__}")
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"path must be a str or path-like, not {type(path).__name__}")
     chosen = format_of(path, format)
     options = {"name": name, "replay": replay}
     for option, value in options.items():

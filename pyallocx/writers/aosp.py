@@ -9,7 +9,8 @@ What the format has no place for is noted: keys, arenas (a destroy becomes a fre
 ends), alignments of reallocs. The functions that made the events choose the line where known; of
 valloc and pvalloc the line is a memalign to 4096. Where there are times, a line has the event's as
 its start and its end. ``thread_done`` follows the last event of each thread. Objects that live at
-the end are left alive.
+the end are left alive. A trace of no events is an empty file, which is a trace to Android, but not
+to `pyallocx.load`: there is nothing in it to tell a format by. That is noted, too.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def write(job: Job, file: BinaryIO) -> None:
         # Android's own realloc frees then, and the replayer with it.
         job.notes["reallocs_to_size_0"] = int(empty)
     thread: Any = columns["thread"]
+    if not len(thread):
+        job.notes["empty_file"] = 1
     writer = writer_of("aosp", columns, thread_ends=_thread_ends(thread), tids=tids)
     with job.bar() as bar:
         write_pieces(file, writer, bar)

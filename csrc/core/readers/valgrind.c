@@ -75,11 +75,12 @@ int ax_valgrind_line(ax_reader *reader, const char *p, const char *end)
     if (p == end) {
         return AX_OK;
     }
-    if (starts_with(p, end, "==")) {
+    /* What it reports, and what a program or valgrind itself shouts through it. */
+    if (starts_with(p, end, "==") || starts_with(p, end, "**")) {
         return other_line(reader);
     }
     if (!starts_with(p, end, "--")) {
-        return ax_read_syntax(reader, "expected --PID-- or ==PID==");
+        return ax_read_syntax(reader, "expected --PID--, ==PID== or **PID**");
     }
     p += 2;
     if (!ax_parse_decimal(&p, end, &pid) || pid > UINT32_MAX || !starts_with(p, end, "-- ")) {
