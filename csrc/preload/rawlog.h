@@ -7,6 +7,9 @@
  *     | header     | window        | window | maps | (no magic) | ...  |  hole           |
  *                  <- multiples of 16384 bytes, back to back ------->
  *
+ * A file of 0 bytes is what is left where there was no room for its header: the process ran, and is
+ * not recorded. Where it was forked by one that is, that one's children_not_recorded counts it, too.
+ *
  * All numbers are little endian. The file is sparse and longer than what is used of it. A program
  * may be killed at any moment, so the log is readable at any moment:
  *
@@ -80,7 +83,8 @@ enum ax_rawlog_cut {
     AX_RAWLOG_CUT_MAX_BYTES = 1,
     AX_RAWLOG_CUT_DISK = 2,
     AX_RAWLOG_CUT_SECCOMP = 3,
-    AX_RAWLOG_CUT_OTHER = 4
+    AX_RAWLOG_CUT_OTHER = 4,
+    AX_RAWLOG_CUT_LIMIT = 5 /* of the length of files: RLIMIT_FSIZE */
 };
 
 typedef struct ax_rawlog_header {
@@ -108,7 +112,10 @@ typedef struct ax_rawlog_header {
     char parent_file[AX_RAWLOG_PARENT_FILE_BYTES]; /* FORKED: base name of its log */
     uint32_t own_malloc;        /* 1: the program defines malloc, its own calls do not reach us */
     uint32_t exit_status_known; /* reserved: 0 */
-    uint32_t reserved;
+    /* Byte 392, atomic; 0 as the recorder makes it. Whoever reads the log may set it to 1, also
+     * after its name is gone: the recorder sees it where it would take the next window, takes none
+     * any more, lets go of the file, and makes no logs of later children. */
+    uint32_t stop;
     uint32_t command_bytes; /* of `command` */
     char exe[AX_RAWLOG_EXE_BYTES];
     char command[AX_RAWLOG_COMMAND_BYTES]; /* argv, each word ended by NUL */

@@ -60,7 +60,7 @@ typedef struct ax_shared {
     uint32_t alive;   /* this process has a log, or was found to get none */
     uint32_t stopped; /* atomic: no window is taken any more */
     uint32_t lock;    /* atomic */
-    uint32_t fill;
+    uint32_t let_go; /* under the lock: of the file */
     ax_cursor late;       /* under the lock: of threads that have given back their window */
     ax_cursor *abandoned; /* under the lock: of dead threads */
     ax_cursor *cursors;   /* under the lock: the first one unused */
@@ -97,6 +97,7 @@ typedef struct ax_settings {
     uint32_t flags;
     uint32_t follow; /* forked children too */
     uint32_t sealed; /* no system calls any more */
+    uint32_t stop;   /* atomic: somebody has said so in the log, which is wanted no longer */
     uint64_t max_bytes;
     ax_rawlog_header *header; /* the mapping of the log; NULL: none */
     uint64_t mapped_bytes;
@@ -136,7 +137,7 @@ void ax_lock(void);
 void ax_unlock(void);
 void ax_stop(uint32_t cut, uint64_t stamp);
 void ax_make_key(void);
-ax_rawlog_window *ax_take_window(uint64_t bytes, uint32_t thread, uint64_t magic);
+ax_rawlog_window *ax_take_window(uint64_t *bytes, uint32_t thread, uint64_t magic);
 
 /* record_file.c */
 void ax_start(void);       /* a process that has no log yet; signals blocked */
@@ -145,6 +146,7 @@ void ax_end(uint32_t how); /* enum ax_rawlog_ended, or RUNNING where it did not 
 void ax_write_maps(void);
 long ax_populate(uint64_t offset, uint64_t bytes); /* 0, or a negated errno */
 void ax_shrink(uint64_t address_space);            /* the program limits its own */
+void ax_let_go(void); /* of the file, after `stop`; signals blocked, without the lock */
 
 /* record_real.c */
 typedef struct ax_real_functions {

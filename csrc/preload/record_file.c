@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,7 +29,10 @@
 /* Room for 16 thousand million events. Only addresses: a sparse file and its mapping cost nothing.
  */
 #define MOST_BYTES (UINT64_C(1) << 38)
+#define HEADER_PAGES ((sizeof(ax_rawlog_header) + 4095) & ~UINT64_C(4095))
 #define FEWEST_BYTES (AX_RAWLOG_HEADER_BYTES + UINT64_C(16) * AX_RAWLOG_GRANULE)
+
+_Static_assert(offsetof(ax_rawlog_header, stop) == 392, "known to those who write it");
 
 static const char *setting(const char *name)
 {
@@ -77,8 +82,10 @@ static uint32_t choose_clock(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
+    int allowed = PR_TSC_ENABLE; /* as it was inherited */
+    AX_SYS2(SYS_prctl, PR_GET_TSC, &allowed);
     char source[8] = "";
-    if (!__get_cpuid(0x80000007, &a, &b, &c, &d) || !(d & 1u << 8)) {
+    if (allowed != PR_TSC_ENABLE || !__get_cpuid(0x80000007, &a, &b, &c, &d) || !(d & 1u << 8)) {
         return AX_RAWLOG_MONOTONIC;
     }
     read_file("/sys/devices/system/clocksource/clocksource0/current_clocksource", source,
@@ -130,7 +137,7 @@ static uint64_t wanted_bytes(void)
     const uint64_t file = limit_of(RLIMIT_FSIZE);
     if (file != RLIM_INFINITY && file < bytes) {
         bytes = file;
-        ax_set.capacity_cut = AX_RAWLOG_CUT_DISK;
+        ax_set.capacity_cut = AX_RAWLOG_CUT_LIMIT;
     }
     if (ax_set.max_bytes && ax_set.max_bytes < bytes) {
         bytes = ax_set.max_bytes;
@@ -192,13 +199,62 @@ static long make_file(void)
     }
 }
 
+/* Room in the file that is there whatever becomes of the disk, without a mapping. */
+static long reserve(long fd, uint64_t offset, uint64_t bytes)
+{
+    static const char zeroes[4096];
+    const long answer = AX_SYS4(SYS_fallocate, fd, 0, offset, bytes);
+    if (answer != -EOPNOTSUPP) {
+        return answer;
+    }
+    if (limit_of(RLIMIT_FSIZE) < offset + bytes) {
+        return -EFBIG; /* writing there would be answered by a signal */
+    }
+    for (uint64_t done = 0; done < bytes;) {
+        const uint64_t rest = bytes - done < sizeof zeroes ? bytes - done : sizeof zeroes;
+        const long wrote = AX_SYS4(SYS_pwrite64, fd, zeroes, rest, offset + done);
+        if (ax_sys_failed(wrote) && wrote != -EINTR) {
+            return wrote;
+        }
+        done += wrote > 0 ? (uint64_t)wrote : 0;
+    }
+    return 0;
+}
+
+/* -EINVAL: a kernel before 5.14. */
+static long populate_pages(void *at, uint64_t bytes)
+{
+    long answer;
+    do {
+        answer = ax_set.by_faults ? -EINVAL : AX_SYS3(SYS_madvise, at, bytes, MADV_POPULATE_WRITE);
+    } while (answer == -EINTR || answer == -EAGAIN);
+    return answer;
+}
+
+/* Room for the header, before anything depends on it: a child has its parent's mapping yet. */
+static long reserve_header(long fd)
+{
+    const long at =
+        AX_SYS6(SYS_mmap, 0, HEADER_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (ax_sys_failed(at)) {
+        return at;
+    }
+    long answer = populate_pages((void *)at, HEADER_PAGES);
+    AX_SYS2(SYS_munmap, at, HEADER_PAGES);
+    if (answer == -EINVAL) {
+        answer = reserve(fd, 0, HEADER_PAGES);
+    }
+    return answer;
+}
+
 /* The mapping of a file, as large as it can be had. In a child it takes the place of its parent's.
  */
-static bool map_file(long fd)
+static long map_file(long fd)
 {
     uint64_t bytes = wanted_bytes();
-    if (bytes < FEWEST_BYTES && !ax_set.max_bytes) {
-        return false;
+    if ((bytes < FEWEST_BYTES && !ax_set.max_bytes) ||
+        limit_of(RLIMIT_FSIZE) < AX_RAWLOG_HEADER_BYTES) {
+        return -EFBIG;
     }
     if (bytes < AX_RAWLOG_HEADER_BYTES) {
         bytes = AX_RAWLOG_HEADER_BYTES;
@@ -207,40 +263,44 @@ static bool map_file(long fd)
     if (old && bytes > ax_set.mapped_bytes) {
         bytes = ax_set.mapped_bytes;
     }
+    long answer = AX_SYS2(SYS_ftruncate, fd, AX_RAWLOG_HEADER_BYTES);
+    if (!ax_sys_failed(answer)) {
+        answer = reserve_header(fd);
+    }
+    if (ax_sys_failed(answer)) {
+        return answer;
+    }
     for (; bytes >= AX_RAWLOG_HEADER_BYTES;
          bytes = bytes / 2 & ~(uint64_t)(AX_RAWLOG_GRANULE - 1)) {
-        if (ax_sys_failed(AX_SYS2(SYS_ftruncate, fd, bytes))) {
-            continue; /* longer than this file system can */
+        answer = AX_SYS2(SYS_ftruncate, fd, bytes);
+        if (!ax_sys_failed(answer)) {
+            answer = AX_SYS6(SYS_mmap, old, bytes, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_NORESERVE | (old ? MAP_FIXED : 0), fd, 0);
         }
-        const long at = AX_SYS6(SYS_mmap, old, bytes, PROT_READ | PROT_WRITE,
-                                MAP_SHARED | MAP_NORESERVE | (old ? MAP_FIXED : 0), fd, 0);
-        if (!ax_sys_failed(at)) {
-            ax_set.header = (ax_rawlog_header *)at;
+        if (!ax_sys_failed(answer)) {
+            ax_set.header = (ax_rawlog_header *)answer;
             ax_set.capacity = bytes;
+            /* Once its name is gone, a file in memory would be part of a core dump. */
+            AX_SYS3(SYS_madvise, answer, bytes, MADV_DONTDUMP);
             if (!old) {
                 ax_set.mapped_bytes = bytes;
             }
-            return true;
+            return 0;
         }
-        if (bytes == ax_set.max_bytes) {
-            ax_set.capacity_cut = AX_RAWLOG_CUT_OTHER;
-        }
+        /* Longer than this file system can, or more than there are addresses. */
+        ax_set.capacity_cut = AX_RAWLOG_CUT_OTHER;
     }
-    return false;
+    return answer;
 }
 
 /* Makes pages of the log that can be written to whatever becomes of the disk. */
 long ax_populate(uint64_t offset, uint64_t bytes)
 {
-    unsigned char *at = (unsigned char *)ax_set.header + offset;
-    long answer = ax_set.by_faults ? -EINVAL : AX_SYS3(SYS_madvise, at, bytes, MADV_POPULATE_WRITE);
-    while (answer == -EINTR || answer == -EAGAIN) {
-        answer = AX_SYS3(SYS_madvise, at, bytes, MADV_POPULATE_WRITE);
-    }
+    long answer = populate_pages((unsigned char *)ax_set.header + offset, bytes);
     if (answer != -EINVAL) {
         return answer;
     }
-    /* A kernel before 5.14. The file is opened again, if it is still the same under its name. */
+    /* The file is opened again, if it is still the same under its name. */
     ax_set.by_faults = 1;
     char path[sizeof ax_set.directory + sizeof ax_set.name];
     if (!path_of(ax_set.name, path, sizeof path)) {
@@ -255,10 +315,7 @@ long ax_populate(uint64_t offset, uint64_t bytes)
         now.st_ino != ax_set.inode) {
         answer = -ENOENT;
     } else {
-        answer = AX_SYS4(SYS_fallocate, fd, 0, offset, bytes);
-        if (answer == -EOPNOTSUPP) {
-            answer = 0; /* then a full disk is noticed by a signal */
-        }
+        answer = reserve(fd, offset, bytes);
     }
     AX_SYS1(SYS_close, fd);
     return answer;
@@ -300,19 +357,35 @@ static bool make_log(const char *parent)
         return false;
     }
     struct stat made;
-    bool good = map_file(fd) && !ax_sys_failed(AX_SYS2(SYS_fstat, fd, &made));
-    if (good) {
+    long answer = AX_SYS2(SYS_fstat, fd, &made);
+    if (!ax_sys_failed(answer)) {
         ax_set.device = made.st_dev;
         ax_set.inode = made.st_ino;
+        answer = map_file(fd);
+    }
+    if (!ax_sys_failed(answer)) {
+        answer = ax_populate(0, HEADER_PAGES);
+        if (ax_sys_failed(answer)) {
+            ax_set.header = NULL; /* not even to be read */
+        }
+    }
+    if (answer == -EFAULT || answer == -ENOSPC || answer == -EDQUOT) {
+        AX_SYS2(SYS_ftruncate, fd, 0); /* which tells why there is no log */
+    } else if (ax_sys_failed(answer)) {
+        char path[sizeof ax_set.directory + sizeof ax_set.name];
+        if (path_of(ax_set.name, path, sizeof path)) {
+            AX_SYS3(SYS_unlinkat, AT_FDCWD, path, 0);
+        }
     }
     AX_SYS1(SYS_close, fd);
-    good = good && ax_populate(0, sizeof(ax_rawlog_header)) == 0;
-    if (good) {
-        describe(ax_self.fork_stamp, parent);
+    if (ax_sys_failed(answer)) {
+        return false;
     }
-    return good;
+    describe(ax_self.fork_stamp, parent);
+    return true;
 }
 
+/* In a child whose own log could not be made, the header is still its parent's. */
 void ax_give_up(void)
 {
     if (ax_set.header && !ax_set.off) {
@@ -340,7 +413,7 @@ static void read_settings(void)
 
 static void before_fork(void)
 {
-    ax_self.fork_stamp = ax_stamp();
+    ax_self.fork_stamp = ax_mode & AX_MODE_ENDED ? 0 : ax_stamp();
 }
 
 static void forget_fork(void)
@@ -398,7 +471,8 @@ void ax_start(void)
             goto out;
         }
         ax_make_key();
-    } else if (ax_set.off || !ax_set.follow) {
+    } else if (ax_set.off || !ax_set.follow || ax_set.stop ||
+               (ax_set.header && __atomic_load_n(&ax_set.header->stop, __ATOMIC_RELAXED))) {
         ax_set.off = 1;
         goto out;
     }
@@ -446,7 +520,7 @@ void ax_write_maps(void)
     }
     AX_SYS1(SYS_close, fd);
     bytes = (bytes + AX_RAWLOG_GRANULE - 1) & ~(uint64_t)(AX_RAWLOG_GRANULE - 1);
-    ax_rawlog_window *window = ax_take_window(bytes, 0, AX_RAWLOG_MAPS_MAGIC);
+    ax_rawlog_window *window = ax_take_window(&bytes, 0, AX_RAWLOG_MAPS_MAGIC);
     if (window) {
         read_file("/proc/self/maps", (char *)(window + 1), bytes - sizeof *window);
     }
@@ -468,7 +542,9 @@ void ax_end(uint32_t how)
     }
     if (how != AX_RAWLOG_RUNNING && header->ended == AX_RAWLOG_RUNNING) {
         const uint64_t signals = ax_block_signals();
-        pair_of_clocks(&header->stamp1, &header->mono1_ns);
+        if (!(ax_mode & AX_MODE_ENDED)) {
+            pair_of_clocks(&header->stamp1, &header->mono1_ns);
+        }
         ax_write_maps();
         ax_unblock_signals(signals);
     }
@@ -484,6 +560,9 @@ void ax_shrink(uint64_t address_space)
     }
     const uint64_t signals = ax_block_signals();
     ax_lock();
+    if (ax_all->let_go) {
+        goto out;
+    }
     const uint64_t next = __atomic_load_n(&ax_set.header->next, __ATOMIC_SEQ_CST);
     const uint64_t granule = AX_RAWLOG_GRANULE;
     const uint64_t keep = (next + share_of(address_space) + granule - 1) & ~(granule - 1);
@@ -506,8 +585,37 @@ void ax_shrink(uint64_t address_space)
         AX_SYS2(SYS_munmap, (unsigned char *)ax_all + rest, ax_set.shared_bytes - rest);
         ax_set.shared_bytes = rest;
     }
+out:
     ax_unlock();
     ax_unblock_signals(signals);
+}
+
+/* Nobody wants the log any more, but it takes room on the disk as long as it is mapped. Threads may
+ * write in their windows yet: they go on in memory that is nobody's, until these are full. */
+void ax_let_go(void)
+{
+    if (AX_LIKELY(!__atomic_load_n(&ax_set.stop, __ATOMIC_SEQ_CST)) || ax_set.sealed) {
+        return;
+    }
+    ax_lock();
+    if (!ax_all->let_go) {
+        ax_all->let_go = 1;
+        /* Whoever is about to take a window finds either of these. */
+        __atomic_store_n(&ax_set.capacity, 0, __ATOMIC_SEQ_CST);
+        const uint64_t used =
+            __atomic_exchange_n(&ax_set.header->next, UINT64_C(1) << 62, __ATOMIC_SEQ_CST);
+        /* First elsewhere, so that a refusal leaves everything as it is. */
+        const long at = AX_SYS6(SYS_mmap, 0, used, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (!ax_sys_failed(at) &&
+            !ax_sys_failed(AX_SYS6(SYS_mremap, at, used, used, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                   ax_set.header, 0)) &&
+            used < ax_set.mapped_bytes) {
+            AX_SYS2(SYS_munmap, (unsigned char *)ax_set.header + used, ax_set.mapped_bytes - used);
+            ax_set.mapped_bytes = used;
+        }
+    }
+    ax_unlock();
 }
 
 __attribute__((constructor)) static void begin(void)

@@ -38,8 +38,14 @@ uint64_t ax_stamp(void)
 /* Held for a few instructions, by threads whose signals are blocked. */
 void ax_lock(void)
 {
-    while (__atomic_exchange_n(&ax_all->lock, 1, __ATOMIC_ACQUIRE)) {
-        AX_SYS0(SYS_sched_yield);
+    for (unsigned tries = 0; __atomic_exchange_n(&ax_all->lock, 1, __ATOMIC_ACQUIRE); tries++) {
+        if (tries < 100) {
+            AX_SYS0(SYS_sched_yield);
+        } else {
+            /* Whoever holds it may have a lower priority, and yielding is for equals. */
+            const struct timespec a_while = {0, 50000};
+            AX_SYS2(SYS_nanosleep, &a_while, 0);
+        }
     }
 }
 
@@ -73,10 +79,31 @@ static void count_lost(const ax_cursor *cursor)
     }
 }
 
-/* Signals blocked. NULL: the log has ended, and says why. */
-ax_rawlog_window *ax_take_window(uint64_t bytes, uint32_t thread, uint64_t magic)
+static uint32_t cut_by(long error)
+{
+    switch (-error) {
+        case EFAULT: /* of populating: there would have been a SIGBUS */
+        case ENOSPC:
+        case EDQUOT:
+            return AX_RAWLOG_CUT_DISK;
+        case EFBIG:
+            return AX_RAWLOG_CUT_LIMIT;
+        default:
+            return AX_RAWLOG_CUT_OTHER;
+    }
+}
+
+/* Signals blocked. The window may be smaller than wanted. NULL: the log has ended, and says why.
+ * What is in the file is not looked at again: others may write there, too. */
+ax_rawlog_window *ax_take_window(uint64_t *wanted, uint32_t thread, uint64_t magic)
 {
     ax_rawlog_header *header = ax_set.header;
+    uint64_t bytes = *wanted;
+    if (AX_UNLIKELY(__atomic_load_n(&header->stop, __ATOMIC_RELAXED))) {
+        __atomic_store_n(&ax_set.stop, 1, __ATOMIC_SEQ_CST);
+        ax_stop(AX_RAWLOG_CUT_OTHER, ax_stamp());
+        return NULL;
+    }
     uint64_t offset = __atomic_load_n(&header->next, __ATOMIC_RELAXED);
     do {
         const uint64_t capacity = __atomic_load_n(&ax_set.capacity, __ATOMIC_RELAXED);
@@ -94,12 +121,14 @@ ax_rawlog_window *ax_take_window(uint64_t bytes, uint32_t thread, uint64_t magic
                                           __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
     const uint64_t stamp = ax_stamp();
     const uint64_t mono_ns = ax_clock_ns(CLOCK_MONOTONIC);
-    if (ax_populate(offset, bytes)) {
+    const long error = ax_populate(offset, bytes);
+    if (error) {
         if (magic == AX_RAWLOG_WINDOW_MAGIC) {
-            ax_stop(AX_RAWLOG_CUT_DISK, stamp);
+            ax_stop(cut_by(error), stamp);
         }
         return NULL;
     }
+    *wanted = bytes;
     ax_rawlog_window *window = (ax_rawlog_window *)(void *)((unsigned char *)header + offset);
     window->bytes = (uint32_t)bytes;
     window->thread = thread;
@@ -158,13 +187,14 @@ static uint64_t *put_thread(uint64_t *pos, uint32_t number)
     return put(pos, &event, 0, 0);
 }
 
-static void open_window(ax_cursor *cursor, ax_rawlog_window *window, uint32_t thread)
+static void open_window(ax_cursor *cursor, ax_rawlog_window *window, uint64_t bytes,
+                        uint32_t thread)
 {
     cursor->thread = thread;
     cursor->window = window;
     cursor->pos = (uint64_t *)(void *)(window + 1);
     cursor->last = window->base_stamp;
-    cursor->limit = (uint64_t *)(void *)((unsigned char *)window + window->bytes);
+    cursor->limit = (uint64_t *)(void *)((unsigned char *)window + bytes);
 }
 
 static ax_cursor *new_cursor(void)
@@ -199,13 +229,13 @@ static ax_cursor *first_cursor(void)
     }
     ax_unlock();
     if (!cursor) {
-        ax_rawlog_window *window = ax_take_window(number ? THREAD_WINDOW_BYTES : FIRST_WINDOW_BYTES,
-                                                  number, AX_RAWLOG_WINDOW_MAGIC);
+        uint64_t bytes = number ? THREAD_WINDOW_BYTES : FIRST_WINDOW_BYTES;
+        ax_rawlog_window *window = ax_take_window(&bytes, number, AX_RAWLOG_WINDOW_MAGIC);
         cursor = window ? new_cursor() : NULL;
         if (!cursor) {
             return NULL;
         }
-        open_window(cursor, window, number);
+        open_window(cursor, window, bytes, number);
     }
     cursor->thread = number;
     cursor->pos = put_thread(cursor->pos, number);
@@ -216,20 +246,21 @@ static ax_cursor *first_cursor(void)
 static ax_cursor *next_cursor(const ax_cursor *old)
 {
     const bool full = old->limit - old->pos < LONGEST_RECORD;
-    uint64_t bytes = (uint64_t)old->window->bytes * 2;
+    const uint64_t had = (uint64_t)((unsigned char *)old->limit - (unsigned char *)old->window);
+    uint64_t bytes = had * 2;
     if (bytes > LARGEST_WINDOW_BYTES) {
         bytes = LARGEST_WINDOW_BYTES;
     }
     if (!full) {
         bytes = AX_RAWLOG_GRANULE; /* for a signal handler */
     }
-    ax_rawlog_window *window = ax_take_window(bytes, old->thread, AX_RAWLOG_WINDOW_MAGIC);
+    ax_rawlog_window *window = ax_take_window(&bytes, old->thread, AX_RAWLOG_WINDOW_MAGIC);
     ax_cursor *cursor = window ? new_cursor() : NULL;
     if (cursor) {
-        open_window(cursor, window, old->thread);
+        open_window(cursor, window, bytes, old->thread);
         if (full) {
             /* Its pages are the file's; they need not count as the program's memory. */
-            AX_SYS3(SYS_madvise, old->window, old->window->bytes, MADV_DONTNEED);
+            AX_SYS3(SYS_madvise, old->window, had, MADV_DONTNEED);
         }
     }
     return cursor;
@@ -272,6 +303,7 @@ static bool renew(void)
         }
     } else if (!ax_set.off) {
         count_lost(old);
+        ax_let_go();
     }
     ax_unblock_signals(signals);
     errno = error;
@@ -290,13 +322,13 @@ static void record_late(const ax_event *event)
     ax_cursor *late = &ax_all->late;
     uint64_t *end = late->pos + AX_RAWLOG_WORDS + LONGEST_RECORD;
     if (late->limit == NULL || end > late->limit) {
-        ax_rawlog_window *window =
-            ax_take_window(AX_RAWLOG_GRANULE, ax_self.number, AX_RAWLOG_WINDOW_MAGIC);
+        uint64_t bytes = AX_RAWLOG_GRANULE;
+        ax_rawlog_window *window = ax_take_window(&bytes, ax_self.number, AX_RAWLOG_WINDOW_MAGIC);
         if (!window) {
             count_lost(late);
             goto out;
         }
-        open_window(late, window, ax_self.number);
+        open_window(late, window, bytes, ax_self.number);
     }
     if (late->thread != ax_self.number) {
         late->pos = put_thread(late->pos, ax_self.number);
@@ -310,6 +342,7 @@ static void record_late(const ax_event *event)
     late->last = stamp;
 out:
     ax_unlock();
+    ax_let_go();
     ax_unblock_signals(signals);
 }
 
@@ -373,7 +406,7 @@ void ax_count_free_of_null(void)
     if (AX_LIKELY(cursor->window != NULL)) {
         cursor->window->frees_of_null++;
     } else if (!ax_set.off && !ax_resolving && !ax_self.starting && ax_self.rounds != AX_DEAD &&
-               renew()) {
+               !(ax_mode & AX_MODE_ENDED) && renew()) {
         ax_self.cursor->window->frees_of_null++;
     }
 }

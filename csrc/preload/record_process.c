@@ -55,7 +55,7 @@ WRAPPER(pid_t, _Fork, (void))
         errno = ENOSYS;
         return -1;
     }
-    ax_self.fork_stamp = ax_stamp();
+    ax_self.fork_stamp = ax_mode & AX_MODE_ENDED ? 0 : ax_stamp();
     const pid_t child = real();
     if (child) {
         ax_self.fork_stamp = 0;
@@ -151,6 +151,8 @@ static bool recording(void)
 static state seal(bool strictly, uint32_t cut)
 {
     state before = {.sealed = ax_set.sealed, .mode = ax_mode};
+    /* That clock is a system call. */
+    strictly |= cut == AX_RAWLOG_CUT_SECCOMP && ax_set.clock == AX_RAWLOG_MONOTONIC;
     if (recording()) {
         before.cut = ax_set.header->cut;
         before.cut_stamp = ax_set.header->cut_stamp;
@@ -210,6 +212,10 @@ WRAPPER(long, syscall, (long number, long a, long b, long c, long d, long e, lon
         }
         return answer;
     }
+    if (AX_UNLIKELY(number == SYS_prctl && (a == PR_SET_SECCOMP || a == PR_SET_TSC))) {
+        return ax_wrap_prctl((int)a, (unsigned long)b, (unsigned long)c, (unsigned long)d,
+                             (unsigned long)e);
+    }
     return real(number, a, b, c, d, e, f);
 }
 
@@ -234,11 +240,24 @@ static void before_limit(int resource, const struct rlimit *limit)
     WRAPPER(int, name, (pid_t pid, int resource, const struct rlimit *limit, struct rlimit *old)) \
     {                                                                                             \
         REAL(int, name, (pid_t, int, const struct rlimit *, struct rlimit *))                     \
-        if (pid == 0 || pid == (pid_t)AX_SYS0(SYS_getpid)) {                                      \
+        if (!ax_set.sealed && (pid == 0 || pid == (pid_t)AX_SYS0(SYS_getpid))) {                                    \
             before_limit(resource, limit);                                                        \
         }                                                                                         \
         return real(pid, resource, limit, old);                                                   \
     }
+
+/* All that is mapped would be made and locked, and our addresses are far more than there is memory.
+ */
+#define LOCKED_BYTES (UINT64_C(4) << 30)
+
+WRAPPER(int, mlockall, (int flags))
+{
+    REAL(int, mlockall, (int))
+    if (flags & MCL_CURRENT) {
+        ax_shrink(LOCKED_BYTES);
+    }
+    return real(flags);
+}
 
 SETRLIMIT(setrlimit)
 SETRLIMIT(setrlimit64)
@@ -251,7 +270,8 @@ PRLIMIT(prlimit64)
 WRAPPER(int, dlclose, (void *library))
 {
     REAL(int, dlclose, (void *))
-    if (ax_set.flags & AX_RAWLOG_SITES && !ax_set.off && ax_all && ax_all->alive) {
+    if (ax_set.flags & AX_RAWLOG_SITES && !ax_set.off && !ax_set.sealed && ax_all &&
+        ax_all->alive) {
         const uint64_t signals = ax_block_signals();
         ax_write_maps();
         ax_unblock_signals(signals);
