@@ -21,7 +21,7 @@ __all__ = ["keep_logs", "read_run", "safe_name"]
 _LOG_NAME: Final = re.compile(r"pyallocx-(\d+)-(\d+)\.axlog")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._+]")
 # Where a log's header is told that nobody wants the log any longer (csrc/preload/rawlog.h).
-_STOP: Final = 412
+_STOP: Final = 392
 # So few events of a program that has an allocator of its own are those of others.
 _FEW_EVENTS: Final = 16
 

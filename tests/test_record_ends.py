@@ -72,10 +72,10 @@ int main(int argc, char **argv)
         kill(getpid(), atoi(argv[2]));
     } else if (strcmp(what, "daemon") == 0) {
         if (fork() == 0) {
-            for (int i = 0; i < 30000; i++) {
+            for (int i = 0; i < 300000; i++) {
                 kept = malloc(77);
                 if (i == 5) puts("begun"), fflush(stdout), close(1), close(2), close(0);
-                usleep(1000);
+                usleep(50);
             }
             return 0;
         }
@@ -269,9 +269,9 @@ def test_handlers_are_as_before(program: str) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before[-1])
     assert [signal.getsignal(number) for number in numbers] == before
+    # What Python believes of its handlers is not all: ask the system.
     with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(1)
+        signal.raise_signal(signal.SIGINT)
 
 
 # ---- between the program's end and the file -----------------------------------------------------
@@ -342,8 +342,7 @@ def test_nothing_after_the_run_loses_the_recording(
 
 def test_what_ends_us_is_an_exception_meanwhile() -> None:
     with pytest.raises(Ended) as caught, ending_tidily():
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(5)
+        signal.raise_signal(signal.SIGTERM)
     assert caught.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -365,7 +364,7 @@ def test_children_of_one_that_allocates_nothing_are_kept(tmp_path: Path, program
     assert first.metadata["program"] == "program"
     assert len(px.load(tmp_path / "a.1-program.npz")) >= 20
     assert main_info(tmp_path / "a.npz") == 0
-    with pytest.raises(px.RecordingError, match="only of processes|made no call"):
+    with pytest.raises(px.RecordingError, match="made no call"):
         px.record([program, "launch", program])
 
 
@@ -382,14 +381,23 @@ def test_a_child_that_goes_on_is_told_to_stop(
     read = _runlogs.read_rawlog
 
     def look(file: Any, *arguments: Any, **options: Any) -> px.Trace:
-        told.append(struct.unpack("<I", os.pread(file.fileno(), 4, 412))[0])
+        told.append(struct.unpack("<I", os.pread(file.fileno(), 4, 392))[0])
         return read(file, *arguments, **options)
 
     monkeypatch.setattr(_runlogs, "read_rawlog", look)
     run = px.record_run([program, "daemon"], follow_forks=True, stdout=subprocess.DEVNULL)
     (child,) = run.children
-    os.kill(child.metadata["pid"], signal.SIGKILL)
-    assert told == [1, 1]
+    pid = child.metadata["pid"]
+    try:
+        assert told == [1, 1]
+        for _ in range(300):
+            if ".axlog" not in Path(f"/proc/{pid}/maps").read_text():
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("the file is held, and grows without a name")
+    finally:
+        os.kill(pid, signal.SIGKILL)
     assert child.metadata["ended"] == "running"
     assert run.trace.metadata["children_still_running"] == 1
 
