@@ -87,7 +87,7 @@ class Header:
     parent_file: bytes
     own_malloc: int
     exit_status_known: int
-    reserved: int
+    stop: int
     command_bytes: int
     exe: bytes
     command: bytes

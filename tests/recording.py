@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import shutil
@@ -28,8 +29,10 @@ def library() -> Path:
 
 @functools.cache
 def built() -> Path:
-    """The directory that programs are built into, once for a run of the tests."""
-    return Path(tempfile.mkdtemp(prefix="pyallocx-programs-"))
+    """The directory that programs are built into, once for a run of the tests; it goes with it."""
+    folder = tempfile.mkdtemp(prefix="pyallocx-programs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @functools.cache
@@ -78,8 +81,8 @@ def run(
 
 
 def logs(folder: Path) -> list[rawlog_model.Log]:
-    """All logs of a directory, in the order of their start."""
-    found = [rawlog_model.read(path) for path in folder.glob("*.axlog")]
+    """All logs of a directory, in the order of their start; without the empty ones."""
+    found = [rawlog_model.read(path) for path in folder.glob("*.axlog") if path.stat().st_size]
     return sorted(found, key=lambda log: (log.header.stamp0, log.path.name))
 
 
@@ -90,3 +93,8 @@ def flawless(log: rawlog_model.Log, skipped: bool = False) -> rawlog_model.Judge
     assert found.unknown_frees == []
     assert skipped or log.skipped_granules == 0
     return found
+
+
+def pairs(log: rawlog_model.Log) -> tuple[int, int]:
+    """How often malloc and free are in a log."""
+    return log.count(rawlog_model.MALLOC), log.count(rawlog_model.FREE)

@@ -55,7 +55,7 @@ def test_times_and_the_header(tmp_path: Path) -> None:
     assert header.mono1_ns > header.mono0_ns
     merged = log.merged()
     assert merged[-1].stamp < header.stamp1
-    assert header.own_malloc == header.forks == header.exit_status_known == header.reserved == 0
+    assert header.own_malloc == header.forks == header.exit_status_known == header.stop == 0
     assert sum(size for _, size, _ in log.windows) == header.next - raw.HEADER_BYTES
 
 

@@ -8,7 +8,8 @@
  *                  <- multiples of 16384 bytes, back to back ------->
  *
  * A file of 0 bytes is what is left where there was no room for its header: the process ran, and is
- * not recorded. Where it was forked by one that is, that one's children_not_recorded counts it, too.
+ * not recorded. Where it was forked by one that is, that one's children_not_recorded counts it,
+ * too.
  *
  * All numbers are little endian. The file is sparse and longer than what is used of it. A program
  * may be killed at any moment, so the log is readable at any moment:

@@ -57,10 +57,10 @@ typedef struct ax_cursor {
 
 /* What all threads share, in memory that is zero after a fork. */
 typedef struct ax_shared {
-    uint32_t alive;   /* this process has a log, or was found to get none */
-    uint32_t stopped; /* atomic: no window is taken any more */
-    uint32_t lock;    /* atomic */
-    uint32_t let_go; /* under the lock: of the file */
+    uint32_t alive;       /* this process has a log, or was found to get none */
+    uint32_t stopped;     /* atomic: no window is taken any more */
+    uint32_t lock;        /* atomic */
+    uint32_t let_go;      /* under the lock: of the file */
     ax_cursor late;       /* under the lock: of threads that have given back their window */
     ax_cursor *abandoned; /* under the lock: of dead threads */
     ax_cursor *cursors;   /* under the lock: the first one unused */

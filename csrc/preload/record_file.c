@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -82,10 +81,8 @@ static uint32_t choose_clock(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
-    int allowed = PR_TSC_ENABLE; /* as it was inherited */
-    AX_SYS2(SYS_prctl, PR_GET_TSC, &allowed);
     char source[8] = "";
-    if (allowed != PR_TSC_ENABLE || !__get_cpuid(0x80000007, &a, &b, &c, &d) || !(d & 1u << 8)) {
+    if (!__get_cpuid(0x80000007, &a, &b, &c, &d) || !(d & 1u << 8)) {
         return AX_RAWLOG_MONOTONIC;
     }
     read_file("/sys/devices/system/clocksource/clocksource0/current_clocksource", source,
@@ -234,8 +231,7 @@ static long populate_pages(void *at, uint64_t bytes)
 /* Room for the header, before anything depends on it: a child has its parent's mapping yet. */
 static long reserve_header(long fd)
 {
-    const long at =
-        AX_SYS6(SYS_mmap, 0, HEADER_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const long at = AX_SYS6(SYS_mmap, 0, HEADER_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (ax_sys_failed(at)) {
         return at;
     }
@@ -451,6 +447,34 @@ static bool share(void)
     return true;
 }
 
+/* Puts memory that is nobody's in place of the file, up to where the log is used: somebody may be
+ * in the middle of a record. First elsewhere, so that a refusal leaves everything as it is. */
+static void leave_file(uint64_t used)
+{
+    const uint64_t mapped = ax_set.mapped_bytes;
+    used = used < mapped ? used : mapped;
+    const long at = AX_SYS6(SYS_mmap, 0, used, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (ax_sys_failed(at)) {
+        return;
+    }
+    if (ax_sys_failed(
+            AX_SYS6(SYS_mremap, at, used, used, MREMAP_MAYMOVE | MREMAP_FIXED, ax_set.header, 0))) {
+        AX_SYS2(SYS_munmap, at, used);
+    } else if (used < mapped) {
+        AX_SYS2(SYS_munmap, (unsigned char *)ax_set.header + used, mapped - used);
+        ax_set.mapped_bytes = used;
+    }
+}
+
+/* A child that gets no log is not to keep its parent's on the disk. */
+static void leave_parents_file(void)
+{
+    if (ax_set.header) {
+        leave_file(__atomic_load_n(&ax_set.header->next, __ATOMIC_SEQ_CST));
+    }
+}
+
 /* The first event of a process image, or of a forked child: with signals blocked. The first in an
  * image comes before there are threads; children begin with one. */
 void ax_start(void)
@@ -474,6 +498,7 @@ void ax_start(void)
     } else if (ax_set.off || !ax_set.follow || ax_set.stop ||
                (ax_set.header && __atomic_load_n(&ax_set.header->stop, __ATOMIC_RELAXED))) {
         ax_set.off = 1;
+        leave_parents_file();
         goto out;
     }
     memcpy(parent, ax_set.name, sizeof parent);
@@ -485,6 +510,7 @@ void ax_start(void)
             ax_all->alive = 1;
         } else {
             ax_give_up();
+            leave_parents_file();
         }
     }
     ax_unlock();
@@ -524,6 +550,7 @@ void ax_write_maps(void)
     if (window) {
         read_file("/proc/self/maps", (char *)(window + 1), bytes - sizeof *window);
     }
+    ax_let_go();
 }
 
 /* A vfork shares our memory, so it may not be our own end. */
@@ -604,16 +631,7 @@ void ax_let_go(void)
         __atomic_store_n(&ax_set.capacity, 0, __ATOMIC_SEQ_CST);
         const uint64_t used =
             __atomic_exchange_n(&ax_set.header->next, UINT64_C(1) << 62, __ATOMIC_SEQ_CST);
-        /* First elsewhere, so that a refusal leaves everything as it is. */
-        const long at = AX_SYS6(SYS_mmap, 0, used, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (!ax_sys_failed(at) &&
-            !ax_sys_failed(AX_SYS6(SYS_mremap, at, used, used, MREMAP_MAYMOVE | MREMAP_FIXED,
-                                   ax_set.header, 0)) &&
-            used < ax_set.mapped_bytes) {
-            AX_SYS2(SYS_munmap, (unsigned char *)ax_set.header + used, ax_set.mapped_bytes - used);
-            ax_set.mapped_bytes = used;
-        }
+        leave_file(used);
     }
     ax_unlock();
 }

@@ -82,14 +82,14 @@ static void count_lost(const ax_cursor *cursor)
 static uint32_t cut_by(long error)
 {
     switch (-error) {
-        case EFAULT: /* of populating: there would have been a SIGBUS */
-        case ENOSPC:
-        case EDQUOT:
-            return AX_RAWLOG_CUT_DISK;
-        case EFBIG:
-            return AX_RAWLOG_CUT_LIMIT;
-        default:
-            return AX_RAWLOG_CUT_OTHER;
+    case EFAULT: /* of populating: there would have been a SIGBUS */
+    case ENOSPC:
+    case EDQUOT:
+        return AX_RAWLOG_CUT_DISK;
+    case EFBIG:
+        return AX_RAWLOG_CUT_LIMIT;
+    default:
+        return AX_RAWLOG_CUT_OTHER;
     }
 }
 
@@ -282,6 +282,13 @@ static bool renew(void)
     }
     if (alive && ax_all->stopped) {
         count_lost(old);
+        if (AX_UNLIKELY(__atomic_load_n(&ax_set.header->stop, __ATOMIC_RELAXED)) &&
+            !ax_set.sealed && !ax_all->let_go) {
+            const uint64_t blocked = ax_block_signals();
+            __atomic_store_n(&ax_set.stop, 1, __ATOMIC_SEQ_CST);
+            ax_let_go();
+            ax_unblock_signals(blocked);
+        }
         return false;
     }
     const int error = errno;
@@ -406,7 +413,8 @@ void ax_count_free_of_null(void)
     if (AX_LIKELY(cursor->window != NULL)) {
         cursor->window->frees_of_null++;
     } else if (!ax_set.off && !ax_resolving && !ax_self.starting && ax_self.rounds != AX_DEAD &&
-               !(ax_mode & AX_MODE_ENDED) && renew()) {
+               !(ax_mode & AX_MODE_ENDED) && !(ax_all && ax_all->alive && ax_all->stopped) &&
+               renew()) {
         ax_self.cursor->window->frees_of_null++;
     }
 }

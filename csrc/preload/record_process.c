@@ -240,7 +240,7 @@ static void before_limit(int resource, const struct rlimit *limit)
     WRAPPER(int, name, (pid_t pid, int resource, const struct rlimit *limit, struct rlimit *old)) \
     {                                                                                             \
         REAL(int, name, (pid_t, int, const struct rlimit *, struct rlimit *))                     \
-        if (!ax_set.sealed && (pid == 0 || pid == (pid_t)AX_SYS0(SYS_getpid))) {                                    \
+        if (!ax_set.sealed && (pid == 0 || pid == (pid_t)AX_SYS0(SYS_getpid))) {                  \
             before_limit(resource, limit);                                                        \
         }                                                                                         \
         return real(pid, resource, limit, old);                                                   \

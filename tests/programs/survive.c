@@ -531,6 +531,133 @@ static void forks_in_handlers(void)
     }
 }
 
+/* --- what a program may forbid, and what others may take from it ---------------------------------
+ */
+
+/* The processor's counter ends the process from here on. (Also in what it executes, already while
+ * that is linked, so nothing is.) */
+static void no_counter(void)
+{
+    churn(100);
+#ifdef PR_SET_TSC
+    CHECK(prctl(PR_SET_TSC, PR_TSC_SIGSEGV) == 0);
+#endif
+    churn(100);
+    for (int k = 0; k < 3; k++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            free(NULL);
+            churn(100);
+            k == 1 ? exit(0) : _exit(0);
+        }
+        CHECK(wait_for(child) == 0);
+    }
+    ok();
+}
+
+/* Prints the largest mapping of a log, in KiB. Without the population, which could be too much. */
+static void locks_memory(void)
+{
+    churn(100);
+    (void)mlockall(MCL_CURRENT | MCL_ONFAULT);
+    churn(number);
+    munlockall();
+    unsigned long low, high, most = 0;
+    char line[5000];
+    FILE *file = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, file)) {
+        if (strstr(line, ".axlog") && sscanf(line, "%lx-%lx", &low, &high) == 2) {
+            most = high - low > most ? high - low : most;
+        }
+    }
+    fclose(file);
+    printf("%lu\n", most >> 10);
+    fflush(stdout);
+    ok();
+}
+
+static bool log_is_mapped(void)
+{
+    char line[5000];
+    bool found = false;
+    FILE *file = fopen("/proc/self/maps", "r");
+    CHECK(file);
+    while (fgets(line, sizeof line, file)) {
+        found |= strstr(line, ".axlog") != NULL;
+    }
+    fclose(file);
+    return found;
+}
+
+/* Fills the disk that the log is on, and forks. */
+static void forks_on_a_full_disk(void)
+{
+    static char zeroes[4096];
+    char path[4200];
+    churn(10);
+    snprintf(path, sizeof path, "%s/fill", getenv("PYALLOCX_RECORD_DIR"));
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    CHECK(fd >= 0);
+    while (write(fd, zeroes, sizeof zeroes) > 0) {
+    }
+    for (int k = 0; k < number; k++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            churn(1000);
+            CHECK(!log_is_mapped());
+            const pid_t other = fork();
+            if (other == 0) {
+                churn(1000);
+                exit(0);
+            }
+            exit(wait_for(other) != 0);
+        }
+        CHECK(wait_for(child) == 0);
+    }
+    ok();
+}
+
+static atomic_bool go_on = true;
+
+static void *churns(void *what)
+{
+    while (atomic_load(&go_on)) {
+        churn(1000);
+    }
+    return what;
+}
+
+/* Works while somebody else decides about the log; what that is comes line by line from stdin. */
+static void goes_on(void)
+{
+    pthread_t threads[2];
+    char byte;
+    churn(10);
+    for (int k = 0; k < 2; k++) {
+        CHECK(pthread_create(&threads[k], NULL, churns, NULL) == 0);
+    }
+    do {
+        churn(number);
+        ok();
+        CHECK(read(0, &byte, 1) == 1);
+    } while (byte == '\n');
+    atomic_store(&go_on, false);
+    for (int k = 0; k < 2; k++) {
+        pthread_join(threads[k], NULL);
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        churn(1000);
+        CHECK(!log_is_mapped()); /* it is not recorded, and does not keep the parent's file */
+        exit(0);
+    }
+    CHECK(wait_for(child) == 0);
+    struct rlimit limit = {(rlim_t)1 << 40, RLIM_INFINITY};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    churn(1000);
+    ok();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -547,6 +674,9 @@ static const struct {
     {"seccomp-strict", seccomp_strict, 20000}, {"seccomp-filter", seccomp_filter, 20000},
     {"signals", signals, 50},                  {"jumps", jumps, 50},
     {"forks-in-handlers", forks_in_handlers, 20},
+    {"no-counter", no_counter, 0},             {"locks-memory", locks_memory, 20000},
+    {"forks-on-a-full-disk", forks_on_a_full_disk, 3},
+    {"goes-on", goes_on, 200000},
 };
 
 int main(int argc, char **argv)
