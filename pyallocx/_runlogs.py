@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,6 +23,8 @@ _LOG_NAME: Final = re.compile(r"pyallocx-(\d+)-(\d+)\.axlog")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._+]")
 # Where a log's header is told that nobody wants the log any longer (csrc/preload/rawlog.h).
 _STOP: Final = 392
+# A log's header and a few windows.
+_LEAST_FILE: Final = 1 << 20
 # So few events of a program that has an allocator of its own are those of others.
 _FEW_EVENTS: Final = 16
 
@@ -233,8 +236,14 @@ def _nothing(logs: _Logs, trace: Trace | None, returncode: int, children: bool) 
         )
     if logs.no_room:
         return (
-            f"{nothing}: there was no room for its log; the disk was full, or the limit of the "
-            "size of files too small"
+            f"{nothing}: there was no room for its log, the disk that it goes to "
+            "(that of the output, or of temporary files) was full"
+        )
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_FILE:
+        return (
+            f"{nothing}: its log may not be longer than {limit:,} bytes, the limit of the size of "
+            f"files (ulimit -f); {_LEAST_FILE:,} are the least"
         )
     if logs.others and not children:
         programs = sorted({log.program for log in logs.others})

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -80,6 +81,8 @@ int main(int argc, char **argv)
             return 0;
         }
         usleep(100000);
+    } else if (strcmp(what, "many") == 0) {
+        for (int i = 0; i < 100000; i++) free(kept), kept = malloc(33);
     } else if (strcmp(what, "children") == 0) {
         for (int i = 0; i < atoi(argv[2]); i++) {
             if (fork() == 0) kept = malloc(88), _exit(0);
@@ -454,12 +457,33 @@ def test_many_files_are_not_all_named(tmp_path: Path, program: str) -> None:
 
 def test_a_log_without_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyallocx-7-0.axlog").touch()
-    with pytest.raises(px.RecordingError, match="no room for its log; the disk was full") as caught:
+    with pytest.raises(
+        px.RecordingError, match=r"no room for its log, the disk .* was full"
+    ) as caught:
         _runlogs.read_run(str(tmp_path), 7, ["app"], 0, False, False)
     assert caught.value.returncode == 0
     (tmp_path / "pyallocx-7-0.axlog").unlink()
     with pytest.raises(px.RecordingError, match="recorder was not loaded"):
         _runlogs.read_run(str(tmp_path), 7, ["app"], 0, False, False)
+
+
+def test_limits_of_the_size_of_files(tmp_path: Path, program: str) -> None:
+    def limited(kib: int, *words: str) -> subprocess.CompletedProcess[str]:
+        limit = (kib << 10, kib << 10)
+        return run(
+            *words,
+            cwd=tmp_path,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        )
+
+    done = limited(100, "--", program, "", "", "6")
+    assert done.returncode == 6
+    assert "its log may not be longer than 102,400 bytes" in done.stderr
+    done = limited(100, "--", program)
+    assert done.returncode == 1
+    done = limited(2000, "--", program, "many")
+    assert done.returncode == 0
+    assert "the log had reached the limit of the size of files (ulimit -f)" in done.stderr
 
 
 def test_suffixes_of_other_formats_are_those_that_convert_knows() -> None:
