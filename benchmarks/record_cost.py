@@ -5,8 +5,8 @@
 
 Runs are interleaved; a ratio is that of medians. ``wall`` is the clock on the wall, ``cpu`` user
 and system time of the command and its children, which is steadier where others use the machine.
-``ours`` is the library alone, ``launched`` the program run as `px.record` runs it, and ``launcher``
-what the waiting took.
+``ours`` is the library alone, ``launched`` as `px.record` runs a program, which makes memory for
+the log ahead of it where there is a processor to spare; what that takes is ``launcher``.
 heaptrack writes its raw data only and unwinds a stack per event, so it does more; mtrace is stopped
 when its time is up, and its ratio is then a lower bound. Programs that are not installed are left
 out and named.

@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Final
 
@@ -66,8 +66,23 @@ class RecordingError(TraceError):
 # ---- running ------------------------------------------------------------------------------------
 
 
-def wait_for(process: subprocess.Popen[bytes], signals: Signals | None = None) -> int:
-    """Wait for the end of a program, notice it at once, and pass signals on to it meanwhile."""
+def wait_for(
+    process: subprocess.Popen[bytes],
+    meanwhile: Callable[[], float | None] | None = None,
+    signals: Signals | None = None,
+) -> int:
+    """Wait for the end of a program.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+        The program.
+    meanwhile : callable, optional
+        What to do while it runs: returns the seconds after which to do it again, or None where it
+        need not be done again.
+    signals : Signals, optional
+        What is passed on to it.
+    """
     with contextlib.ExitStack() as stack:
         poll = None
         # Not with a kernel before 5.3, in some sandboxes, and in a Python built for older ones.
@@ -81,11 +96,15 @@ def wait_for(process: subprocess.Popen[bytes], signals: Signals | None = None) -
         while True:
             if signals is not None:
                 signals.pass_on(process)
+            again = None if meanwhile is None else meanwhile()
+            if again is None:
+                meanwhile = None
             # In short sleeps: a signal just before an endless wait would be handled after it.
+            seconds = _LONGEST_SLEEP if again is None else min(again, _LONGEST_SLEEP)
             if poll is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(timeout=_LONGEST_SLEEP)
-            elif any(ready == end for ready, _ in poll.poll(1000 * _LONGEST_SLEEP)):
+                    return process.wait(timeout=seconds)
+            elif any(ready == end for ready, _ in poll.poll(1000 * seconds)):
                 return process.wait()
 
 

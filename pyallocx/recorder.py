@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final, NamedTuple, SupportsIndex
 
+from pyallocx._prefill import Prefill
 from pyallocx._rawlog import FLAGS
 from pyallocx._runlogs import keep_logs, read_run, safe_name
 from pyallocx._running import (
@@ -419,7 +420,8 @@ def run_logging(
             stdout=stdout,
             stderr=stderr,
         )
-        returncode = wait_for(process, signals)
+        with Prefill(logs) as prefill:
+            returncode = wait_for(process, prefill.step, signals)
     return process.pid, returncode
 
 

@@ -90,7 +90,7 @@ def record_jit(command: Sequence[Word], *, isolate: int = 0) -> Recording:
         program = find_program(words[0])
         with signals_for_the_program() as signals:
             process = subprocess.Popen(log.command(), executable=program)
-            returncode = wait_for(process, signals)
+            returncode = wait_for(process, signals=signals)
         return Recording(returncode, log.read(process.pid, returncode))
 
 
