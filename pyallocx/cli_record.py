@@ -112,7 +112,7 @@ def _command(options: argparse.Namespace) -> list[str]:
         try:
             check_output(options.output)
         except ValueError as exc:
-            raise UsageError(str(exc).replace("output is", "--output:", 1)) from None
+            raise UsageError(str(exc).replace("output is", "--output is", 1)) from None
     return words[1:] if words[:1] == ["--"] else words
 
 

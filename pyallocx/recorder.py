@@ -361,7 +361,7 @@ def check_output(output: str) -> str | None:
     if suffix in OTHER_FORMATS:
         raise ValueError(
             f"output is {output!r}, but a recording is saved as npz; save it under a name that "
-            f"ends in .npz, and pyallocx convert makes {suffix} of that"
+            f"ends in .npz; pyallocx convert makes files of other formats of that"
         )
     target = os.path.realpath(output)
     parent = os.path.dirname(target)

@@ -161,7 +161,7 @@ def test_programs_need_not_be_called_utf_8(tmp_path: Path, program: str) -> None
         (["git"], {"max_bytes": True}, TypeError, "max_bytes is True"),
         (["git"], {"max_bytes": 1e9}, TypeError, "max_bytes is 1000000000.0"),
         (["git"], {"max_bytes": 5}, ValueError, "max_bytes is 5"),
-        (["git"], {"output": "x.txt"}, ValueError, "'x.txt'.*pyallocx convert makes .txt"),
+        (["git"], {"output": "x.txt"}, ValueError, "'x.txt'.*pyallocx convert makes files"),
         (["git"], {"output": "adir/"}, ValueError, "'adir/', expected the name of a file"),
         (["git"], {"output": "/nowhere/x"}, FileNotFoundError, "no such directory: '/nowhere'"),
     ],
