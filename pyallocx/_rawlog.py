@@ -157,12 +157,22 @@ def words_of(command: bytes) -> list[str]:
     return [word.decode(errors="replace") for word in words]
 
 
+def program_of(header: Mapping[str, Any]) -> str:
+    """Return the name by which a program was called: its file may have several (links)."""
+    words = words_of(header["command"])
+    name = os.path.basename(words[0]).removeprefix("-") if words else ""
+    if header["flags"] & FORKED:
+        # By then it may have written a title over its arguments.
+        name = name.split(" ")[0].rstrip(":")
+    return name or os.path.basename(bytes(header["exe"])).decode(errors="replace")
+
+
 def describe(header: Mapping[str, Any]) -> dict[str, Any]:
     """Turn what a header says into metadata."""
     command = words_of(header["command"])
-    program = os.path.basename(header["exe"]).decode(errors="replace")
     about: dict[str, Any] = {
-        "program": program,
+        "program": program_of(header),
+        "executable": bytes(header["exe"]).decode(errors="replace"),
         "command": command,
         "pid": header["pid"],
         "ended": _one_of(ENDED, header["ended"]),

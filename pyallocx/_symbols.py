@@ -295,6 +295,8 @@ def name_sites(
         path = mapping.path.removesuffix(_DELETED)
         offset = address - mapping.start + mapping.offset
         file = os.path.basename(path) or "anonymous"
+        # Names are saved, and the system's may be no text.
+        file = os.fsencode(file).decode(errors="replace")
         found = None
         if path.startswith("/"):
             if path not in tables:

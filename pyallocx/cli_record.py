@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyallocx._cli_base import (
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["add_verbs"]
 
 _NAMED_CHILDREN = 3
+_NAMED_FILES = 10
 
 
 def add_verbs(verbs: Any) -> None:
@@ -105,17 +106,18 @@ def _command(options: argparse.Namespace) -> list[str]:
         [],
         printed="what --json prints" if options.json else None,
     )
+    if options.output is not None:
+        from pyallocx.recorder import check_output
+
+        try:
+            check_output(options.output)
+        except ValueError as exc:
+            raise UsageError(str(exc).replace("output is", "--output is", 1)) from None
     return words[1:] if words[:1] == ["--"] else words
 
 
-def _exit_code(returncode: int) -> int:
-    """Write the death by a signal as a shell does."""
-    return returncode if returncode >= 0 else 128 - returncode
-
-
-def _complain(message: object, code: int) -> int:
-    print(f"pyallocx: error: {message}", file=sys.stderr)
-    return code
+def _complain(message: object) -> None:
+    print(f"pyallocx: error: {printable(str(message))}", file=sys.stderr)
 
 
 def _saved(traces: Mapping[str, Trace]) -> str | None:
@@ -138,10 +140,20 @@ def _print_json(document: Mapping[str, Any]) -> None:
 
 
 def _record(options: argparse.Namespace, open_trace: object) -> int:
+    from pyallocx._running import Ended, die_as
     from pyallocx.recorder import RecordingError, UnknownProgram, files_of, run_program
 
     command = _command(options)
     max_bytes = _parse_max_bytes(options.max_bytes)
+    files: dict[str, Trace] = {}
+    problems: list[str] = []
+
+    def save(recording: ProgramRecording) -> None:
+        if options.output is not None:
+            files.update(files_of(options.output, recording))
+            problem = _saved(files)
+            problems.extend([] if problem is None else [problem])
+
     try:
         recording = run_program(
             command,
@@ -151,32 +163,54 @@ def _record(options: argparse.Namespace, open_trace: object) -> int:
             maps=options.maps,
             usable_size=not options.no_usable_size,
             max_bytes=max_bytes,
-            beside=_beside(options.output),
+            output=options.output,
+            finish=save,
         )
     except UnknownProgram as exc:
         raise UsageError(f"record: {exc}") from None
     except RecordingError as exc:
-        return _complain(exc, _exit_code(exc.returncode) or 1)
-    files = {} if options.output is None else files_of(options.output, recording)
-    problem = _saved(files)
-    code = _exit_code(recording.returncode)
+        return _end(exc.returncode, [str(exc)])
+    except KeyboardInterrupt as exc:
+        _print_notes(exc)
+        return die_as(-signal.SIGINT)
+    except Ended as exc:
+        _print_notes(exc)
+        return die_as(-exc.number)
+    except Exception as exc:
+        _print_notes(exc)
+        raise
     if options.json:
-        _print_json(_document(recording, {} if problem else files))
+        _print_json(_document(recording, {} if problems else files))
     else:
         lines = _summary(command, recording, options.follow_forks)
-        if not problem:
-            lines += [f"trace: {path}" for path in files] or ["trace: not kept; -o FILE writes it"]
+        if not problems:
+            lines += _trace_lines(files) or ["trace: not kept; -o FILE writes it"]
         print("\n".join(lines), file=sys.stderr)
-    if problem is not None:
-        return _complain(problem, code or 1)
-    return code
+    return _end(recording.returncode, problems)
 
 
-def _beside(output: str | None) -> str | None:
-    """Return where raw logs go: to the disk of the output, where that is a file."""
-    if output is None or (os.path.exists(output) and not os.path.isfile(output)):
-        return None
-    return os.path.dirname(os.path.realpath(output))
+def _end(returncode: int, problems: Sequence[str]) -> int:
+    """End as the program did, having said what went wrong after it."""
+    from pyallocx._running import die_as
+
+    for problem in problems:
+        _complain(problem)
+    return die_as(returncode) or (1 if problems else 0)
+
+
+def _print_notes(exc: BaseException) -> None:
+    for note in getattr(exc, "__notes__", ()):
+        print(f"pyallocx: {printable(note)}", file=sys.stderr)
+
+
+def _trace_lines(files: Iterable[str]) -> list[str]:
+    """Name the files that were written, of very many the first."""
+    paths = [printable(path) for path in files]
+    shown = paths if len(paths) <= _NAMED_FILES else paths[:_NAMED_FILES]
+    lines = [f"trace: {path}" for path in shown]
+    if len(shown) < len(paths):
+        lines.append(f"trace: and {len(paths) - len(shown):,} more, the last is {paths[-1]}")
+    return lines
 
 
 def _parse_max_bytes(text: str | None) -> int | None:
@@ -216,9 +250,13 @@ def _summary(command: list[str], recording: ProgramRecording, followed: bool) ->
     trace = recording.trace
     lines = [f"recorded: {printable(shlex.join(command))}, {_events(trace)}"]
     images = trace.metadata.get("images")
+    nothing = trace.metadata.get("nothing_recorded")
+    if nothing:
+        lines.append(f"note: {printable(nothing)}; its children's traces are kept")
     if images:
         chain = ", then ".join(map(printable, images))
         lines.append(f"programs: {chain}; the trace is of {printable(trace.metadata['program'])}")
+    lines += [f"note: {text}" for text in _lost_notes(trace.metadata)]
     lines += [f"{what}: {text}" for what, text in _allocations(trace)]
     if recording.code is not None:
         code = recording.code.summary()
@@ -238,12 +276,31 @@ def _summary(command: list[str], recording: ProgramRecording, followed: bool) ->
         lines.append(
             f"children: {count:,} {were} recorded{': ' if parts else ''}{'; '.join(parts)}"
         )
+        running = trace.metadata.get("children_still_running", 0)
+        if running:
+            processes = "child process" if running == 1 else "child processes"
+            lines.append(
+                f"children: {running:,} {processes} still ran when "
+                f"{printable(trace.metadata['program'])} ended; recorded up to then"
+            )
     elif left_out:
         were = "process was" if left_out == 1 else "processes were"
         lines.append(
             f"children: {left_out:,} child {were} not recorded (--follow-forks records them)"
         )
     return lines
+
+
+def _lost_notes(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Say where a program became another one that took no recorder with it."""
+    images = metadata.get("images", [None])
+    if metadata.get("ended") == "exec" and metadata.get("image", 0) == len(images) - 1:
+        program = printable(metadata["program"])
+        yield (
+            f"the trace is of {program}; what it became was not recorded (env -i or a set "
+            "LD_PRELOAD take the recorder away, static and privileged programs have none; write "
+            "LD_PRELOAD=... pyallocx record -- PROGRAM)"
+        )
 
 
 def _events(trace: Trace) -> str:
@@ -293,6 +350,7 @@ def notes_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
         why = {
             "max_bytes": "the log had reached --max-bytes",
             "disk_full": "the disk was full",
+            "file_size_limit": "the log had reached the limit of the size of files (ulimit -f)",
             "seccomp": "the program forbade itself system calls",
         }.get(str(cut.get("why")), printable(str(cut.get("why"))))
         seconds = cut.get("time_ns", 0) / 1e9
@@ -328,7 +386,7 @@ def _record_jit(options: argparse.Namespace, open_trace: object) -> int:
     except UnknownProgram as exc:
         raise UsageError(f"record-jit: {exc}") from None
     except RecordingError as exc:
-        return _complain(exc, _exit_code(exc.returncode) or 1)
+        return _end(exc.returncode, [str(exc)])
     problem = None if options.output is None else _saved({options.output: trace})
     summary = trace.summary()
     if options.json:
@@ -351,9 +409,7 @@ def _record_jit(options: argparse.Namespace, open_trace: object) -> int:
             *([] if problem else [f"trace: {options.output or 'not kept; -o FILE writes it'}"]),
         ]
         print("\n".join(lines), file=sys.stderr)
-    if problem is not None:
-        return _complain(problem, _exit_code(code) or 1)
-    return _exit_code(code)
+    return _end(code, [] if problem is None else [problem])
 
 
 def _parse_isolate(text: str) -> int:

@@ -12,19 +12,21 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, Final, NamedTuple, SupportsIndex
 
-from pyallocx._core import TraceError
 from pyallocx._prefill import Prefill
-from pyallocx._rawlog import FLAGS, FORKED, read_header, read_rawlog
+from pyallocx._rawlog import FLAGS
+from pyallocx._runlogs import keep_logs, read_run, safe_name
 from pyallocx._running import (
     RecordingError,
     UnknownProgram,
+    Word,
     check_preloadable,
+    checked_words,
+    ending_tidily,
     find_program,
-    until_it_ends,
+    signals_for_the_program,
     wait_for,
 )
 from pyallocx.codetraces.record import CodeLog
@@ -36,12 +38,13 @@ __all__ = ["ProgramRecording", "RecordingError", "UnknownProgram", "record", "re
 LEAST_MAX_BYTES: Final = 1 << 20
 """The smallest limit of a raw log: its header and a few windows."""
 
-_LOG_NAME: Final = re.compile(r"pyallocx-(\d+)-(\d+)\.axlog")
+OTHER_FORMATS: Final = frozenset(
+    ".txt .csv .tsv .zip .h .c .parquet .gz .zst .xz .bz2 .json .jsonl .html .axlog".split()  # noqa: SIM905
+)
+"""The suffixes of files that are no npz; a recording is not saved under such a name."""
+
 # LD_PRELOAD is a list; the loader gives these characters meanings of their own, and has no quotes.
 _SPECIAL: Final = re.compile(r"[\s:;$]")
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._+]")
-# So few events of a program that has an allocator of its own are those of others.
-_FEW_EVENTS: Final = 16
 
 Stream = int | IO[Any] | None
 
@@ -60,7 +63,7 @@ class ProgramRecording(NamedTuple):
 
 
 def record(
-    command: Sequence[str],
+    command: Sequence[Word],
     *,
     sites: bool = False,
     maps: bool = False,
@@ -83,7 +86,7 @@ def record(
 
     Parameters
     ----------
-    command : sequence of str
+    command : sequence of str, bytes or path-like
         The program and its arguments.
     sites : bool, default False
         Whether to record from where the program called: the trace's column `key` numbers the
@@ -158,7 +161,7 @@ def record(
 
 
 def record_run(
-    command: Sequence[str],
+    command: Sequence[Word],
     *,
     follow_forks: bool = False,
     jit: bool = False,
@@ -203,12 +206,14 @@ def record_run(
     UnknownProgram, RecordingError, ValueError, OSError
         As `record` does; with `jit` also as `record_jit` does.
     """
-    if output is not None:
-        # Before anything runs: what was recorded would be lost.
-        parent = os.path.dirname(os.path.realpath(output))
-        if not os.path.isdir(parent):
-            raise FileNotFoundError(errno.ENOENT, "no such directory", parent)
-    recording = run_program(
+    target = None if output is None else os.fsdecode(output)
+
+    def save(recording: ProgramRecording) -> None:
+        if target is not None:
+            for path, trace in files_of(target, recording).items():
+                trace.save(path)
+
+    return run_program(
         command,
         follow_forks=follow_forks,
         jit=jit,
@@ -217,7 +222,8 @@ def record_run(
         maps=maps,
         usable_size=usable_size,
         max_bytes=max_bytes,
-        beside=None if output is None else os.path.dirname(os.path.realpath(output)),
+        output=target,
+        finish=save,
         cwd=cwd,
         env=env,
         stdin=stdin,
@@ -225,10 +231,6 @@ def record_run(
         stderr=stderr,
         progress=progress,
     )
-    if output is not None:
-        for path, trace in files_of(os.fsdecode(output), recording).items():
-            trace.save(path)
-    return recording
 
 
 def files_of(output: str, recording: ProgramRecording) -> dict[str, Trace]:
@@ -238,13 +240,12 @@ def files_of(output: str, recording: ProgramRecording) -> dict[str, Trace]:
     if recording.code is not None:
         files[f"{base}.code.npz"] = recording.code
     for number, child in enumerate(recording.children, 1):
-        name = _UNSAFE.sub("_", str(child.metadata["program"]))[:64]
-        files[f"{base}.{number}-{name or 'program'}.npz"] = child
+        files[f"{base}.{number}-{safe_name(child.metadata['program'])}.npz"] = child
     return files
 
 
 def run_program(
-    command: Sequence[str],
+    command: Sequence[Word],
     *,
     follow_forks: bool = False,
     jit: bool = False,
@@ -253,7 +254,8 @@ def run_program(
     maps: bool = False,
     usable_size: bool = True,
     max_bytes: int | None = None,
-    beside: str | None = None,
+    output: str | None = None,
+    finish: Callable[[ProgramRecording], None] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     stdin: Stream = None,
@@ -261,21 +263,26 @@ def run_program(
     stderr: Stream = None,
     progress: bool | None = None,
 ) -> ProgramRecording:
-    """Do as `record_run`, without saving; `beside` is the directory for the raw logs."""
-    words = _checked_words(command)
-    if max_bytes is not None and max_bytes < LEAST_MAX_BYTES:
-        raise ValueError(
-            f"max_bytes is {max_bytes}, allowed is {LEAST_MAX_BYTES:,} and more, or None"
-        )
+    """Do as `record_run`, but leave it to `finish` to save the traces.
+
+    Where anything goes wrong between the program's end and that of `finish`, the raw logs are kept
+    beside `output`, and a note of the exception names them.
+    """
+    words = checked_words(command)
+    _check_max_bytes(max_bytes)
+    beside = None if output is None else check_output(output)
     place = None if cwd is None else os.fsdecode(cwd)
     variables = dict(os.environ if env is None else env)
     program = find_program(words[0], cwd=place, path=variables.get("PATH"))
     library = _library()
     check_preloadable(program, library)
     flags = [("sites", sites), ("maps", maps), ("usable_size", usable_size)]
-    with tempfile.TemporaryDirectory(
-        prefix=".pyallocx-record-" if beside else "pyallocx-record-", dir=beside
-    ) as directory:
+    with (
+        ending_tidily(),
+        tempfile.TemporaryDirectory(
+            prefix=".pyallocx-record-" if beside else "pyallocx-record-", dir=beside
+        ) as directory,
+    ):
         code_log = None
         if jit:
             jit_directory = os.path.join(directory, "code")
@@ -297,10 +304,83 @@ def run_program(
             stdout=stdout,
             stderr=stderr,
         )
-        recording = _read(_Logs(logs, pid), words, returncode, follow_forks, progress)
-        if code_log is not None:
-            recording = recording._replace(code=code_log.read(pid, returncode))
+        try:
+            read = read_run(logs, pid, words, returncode, follow_forks, progress)
+            code = None if code_log is None else code_log.read(pid, returncode)
+            recording = ProgramRecording(returncode, *read, code)
+            if finish is not None:
+                finish(recording)
+        except RecordingError:
+            raise
+        except BaseException as exc:
+            exc.add_note(_kept(exc, logs, pid, output if beside else None))
+            raise
     return recording
+
+
+def _kept(exc: BaseException, logs: str, pid: int, output: str | None) -> str:
+    """Keep the raw logs of a run that could not be read to its end; say where they are."""
+    # An error has a message of its own.
+    what = "" if isinstance(exc, Exception) else "interrupted while reading; "
+    if output is None:
+        return f"{what}nothing is kept (with an output, the raw log would be)"
+    try:
+        kept = keep_logs(logs, pid, output.removesuffix(".npz"))
+    except OSError as problem:
+        return f"{what}the raw log could not be kept: {problem}"
+    if not kept:
+        return f"{what}nothing had been recorded"
+    more = f", with {len(kept) - 1:,} of other processes" if len(kept) > 1 else ""
+    return (
+        f"{what}the raw log is kept: {kept[0]}{more} (pyallocx convert {kept[0]} {output} reads it)"
+    )
+
+
+def check_output(output: str) -> str | None:
+    """Make sure that a trace can be saved there.
+
+    Returns
+    -------
+    str or None
+        The directory for what is written beside it; None where it is no file but, say, a pipe.
+
+    Raises
+    ------
+    ValueError
+        The name is that of a directory, or of a file in another format.
+    OSError
+        There is no such directory.
+    """
+    if not output or output.endswith(os.sep):
+        raise ValueError(f"output is {output!r}, expected the name of a file")
+    if os.path.isdir(output):
+        raise IsADirectoryError(errno.EISDIR, "is a directory", output)
+    if os.path.exists(output) and not os.path.isfile(output):
+        return None
+    suffix = os.path.splitext(output)[1].lower()
+    if suffix in OTHER_FORMATS:
+        raise ValueError(
+            f"output is {output!r}, but a recording is saved as npz; save it under a name that "
+            f"ends in .npz; pyallocx convert makes files of other formats of that"
+        )
+    target = os.path.realpath(output)
+    parent = os.path.dirname(target)
+    if not os.path.isdir(parent):
+        # Before anything runs: what was recorded would be lost.
+        link = f" (where {output} leads)" if os.path.islink(output) else ""
+        raise FileNotFoundError(errno.ENOENT, f"no such directory{link}", parent)
+    return parent
+
+
+def _check_max_bytes(max_bytes: object) -> None:
+    if max_bytes is None:
+        return
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, SupportsIndex):
+        raise TypeError(f"max_bytes is {max_bytes!r}, expected a number of bytes, or None")
+    if max_bytes.__index__() < LEAST_MAX_BYTES:
+        raise ValueError(
+            f"max_bytes is {max_bytes}, allowed is {LEAST_MAX_BYTES:,} and more, or None"
+        )
 
 
 def run_logging(
@@ -324,35 +404,25 @@ def run_logging(
     tuple of int
         The program's process id, and its exit status as of `subprocess.Popen`.
     """
-    process = subprocess.Popen(
-        words,
-        executable=program,
-        cwd=cwd,
-        env={
-            **env,
-            "PYALLOCX_RECORD_DIR": logs,
-            "PYALLOCX_RECORD_FLAGS": str(flags),
-            "PYALLOCX_RECORD_PARENT": "0" if follow_forks else str(os.getpid()),
-            "PYALLOCX_RECORD_MAX_BYTES": str(max_bytes or 0),
-        },
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-    )
-    with until_it_ends(process), Prefill(logs) as prefill:
-        returncode = wait_for(process, prefill.step)
-    return process.pid, returncode
-
-
-def _checked_words(command: Sequence[str]) -> list[str]:
-    if isinstance(command, (str, bytes)):
-        raise TypeError(
-            f"command is {command!r}, expected a list of words: the program and its arguments"
+    with signals_for_the_program() as signals:
+        process = subprocess.Popen(
+            words,
+            executable=program,
+            cwd=cwd,
+            env={
+                **env,
+                "PYALLOCX_RECORD_DIR": logs,
+                "PYALLOCX_RECORD_FLAGS": str(flags),
+                "PYALLOCX_RECORD_PARENT": "0" if follow_forks else str(os.getpid()),
+                "PYALLOCX_RECORD_MAX_BYTES": str(max_bytes or 0),
+            },
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
         )
-    words = [os.fspath(word) for word in command]
-    if not words or not words[0]:
-        raise UnknownProgram("no program was named")
-    return words
+        with Prefill(logs) as prefill:
+            returncode = wait_for(process, prefill.step, signals)
+    return process.pid, returncode
 
 
 def _library() -> str:
@@ -375,128 +445,3 @@ def _preloads(library: str, directory: str, before: str | None) -> str:
         os.symlink(library, link)
         library = link
     return f"{library}:{before}" if before else library
-
-
-# ---- the logs of a run --------------------------------------------------------------------------
-
-
-class _Log(NamedTuple):
-    """The log of one process image."""
-
-    pid: int
-    number: int
-    path: str
-    header: dict[str, Any]
-
-    @property
-    def start(self) -> int:
-        return int(self.header["mono0_ns"])
-
-    @property
-    def program(self) -> str:
-        return os.path.basename(bytes(self.header["exe"])).decode(errors="replace")
-
-
-class _Logs:
-    """All logs that a run left; those of the program itself apart."""
-
-    def __init__(self, directory: str, pid: int) -> None:
-        self.own: list[_Log] = []
-        self.others: list[_Log] = []
-        self.unreadable = 0
-        for path in sorted(Path(directory).iterdir()):
-            name = _LOG_NAME.fullmatch(path.name)
-            if name is None:
-                continue
-            try:
-                with path.open("rb") as file:
-                    header = read_header(file)
-            except (TraceError, OSError):
-                # The process died before it had written its header.
-                self.unreadable += 1
-                continue
-            log = _Log(int(name[1]), int(name[2]), str(path), header)
-            (self.own if log.pid == pid else self.others).append(log)
-        self.own.sort(key=lambda log: log.number)
-        self.others.sort(key=lambda log: (log.start, log.pid, log.number))
-        self.by_name = {os.path.basename(log.path): log for log in (*self.own, *self.others)}
-
-
-def _read(
-    logs: _Logs, words: list[str], returncode: int, follow_forks: bool, progress: bool | None
-) -> ProgramRecording:
-    images = [log.program for log in logs.own]
-    trace = None
-    for place in reversed(range(len(logs.own))):
-        added: dict[str, Any] = {"command": words, "returncode": returncode}
-        if len(images) > 1:
-            added |= {"images": images, "image": place}
-        if logs.unreadable:
-            added["logs_unreadable"] = logs.unreadable
-        trace = _load(logs.own[place], progress, added)
-        if len(trace):
-            break
-    if trace is None or not len(trace) or _has_own_malloc(trace):
-        raise RecordingError(f"{words[0]}: {_nothing(logs, trace, returncode)}", returncode)
-    children = []
-    for log in logs.others if follow_forks else ():
-        child = _load(log, progress, _origin(log, logs))
-        if len(child):
-            children.append(child)
-    return ProgramRecording(returncode, trace, children, None)
-
-
-def _load(log: _Log, progress: bool | None, added: Mapping[str, Any]) -> Trace:
-    with open(log.path, "rb") as file:
-        # What a program that died has torn is left out, and counted.
-        return read_rawlog(file, log.path, None, skip=True, progress=progress, added=added)
-
-
-def _origin(log: _Log, logs: _Logs) -> dict[str, Any]:
-    """Say where a child process comes from."""
-    header = log.header
-    about: dict[str, Any] = {
-        "parent_pid": header["ppid"],
-        "started_ns": max(0, log.start - logs.own[0].start),
-    }
-    parent = logs.by_name.get(os.fsdecode(header["parent_file"]))
-    if header["flags"] & FORKED and parent is not None:
-        about["parent_program"] = parent.program
-        # Both count by the same clock.
-        ticks = header["fork_stamp"] - parent.header["stamp0"]
-        about["fork_time_ns"] = max(0, int(ticks * parent.header["ns_per_tick"]))
-    return about
-
-
-def _has_own_malloc(trace: Trace) -> bool:
-    return bool(trace.metadata.get("own_malloc")) and len(trace) < _FEW_EVENTS
-
-
-def _nothing(logs: _Logs, trace: Trace | None, returncode: int) -> str:
-    """Say why there may be no trace."""
-    if trace is not None:
-        cut = trace.metadata.get("cut")
-        if trace.metadata.get("own_malloc"):
-            return (
-                f"nothing was recorded but {len(trace):,} events: the program brings its own "
-                "malloc (its file defines the function), and its calls go there"
-            )
-        if cut is not None:
-            return f"nothing was recorded: the recording was cut at its start ({cut['why']})"
-        return (
-            "nothing was recorded: the program made no call of malloc or its kin that goes "
-            "through the C library"
-        )
-    if logs.others:
-        programs = sorted({log.program for log in logs.others})
-        return (
-            "nothing was recorded of the program itself, only of processes that it started "
-            f"({', '.join(programs[:5])})"
-        )
-    if returncode < 0:
-        return f"nothing was recorded: signal {-returncode} ended the program before it had begun"
-    return (
-        "nothing was recorded: the recorder was not loaded. A program that starts another one "
-        "with an empty environment, as setuid or from another machine's files ends the recording "
-        "there"
-    )

@@ -262,7 +262,7 @@ def test_a_full_disk(
     words = [str(recording.program("many_events.c")), "400000"]
 
     def record() -> px.Trace:
-        run = recorder.run_program(words, beside=str(disk))
+        run = recorder.run_program(words, output=str(disk / "a.npz"))
         assert run.returncode == 0
         return run.trace
 

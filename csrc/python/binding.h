@@ -42,6 +42,7 @@ int axpy_add_type(PyObject *module, PyType_Spec *spec, PyObject **keep);
 /* One per file of types or functions; each adds its names to the module. */
 int axpy_trace_init(PyObject *module, module_state *state);
 int axpy_rawlog_init(PyObject *module, module_state *state);
+int axpy_signals_init(PyObject *module, module_state *state);
 int axpy_arena_init(PyObject *module, module_state *state);
 int axpy_replay_init(PyObject *module, module_state *state);
 int axpy_code_init(PyObject *module, module_state *state);

@@ -28,10 +28,10 @@ static int module_exec(PyObject *module)
     module_state *state = axpy_state_of_module(module);
     if (axpy_errors_init(module, state) < 0 || axpy_trace_init(module, state) < 0 ||
         axpy_rawlog_init(module, state) < 0 || axpy_arena_init(module, state) < 0 ||
-        axpy_replay_init(module, state) < 0 || axpy_code_init(module, state) < 0 ||
-        axpy_codeheap_init(module, state) < 0 || axpy_sizefit_init(module, state) < 0 ||
-        axpy_sizemap_init(module, state) < 0 || axpy_writer_init(module, state) < 0 ||
-        axpy_timeline_init(module) < 0) {
+        axpy_signals_init(module, state) < 0 || axpy_replay_init(module, state) < 0 ||
+        axpy_code_init(module, state) < 0 || axpy_codeheap_init(module, state) < 0 ||
+        axpy_sizefit_init(module, state) < 0 || axpy_sizemap_init(module, state) < 0 ||
+        axpy_writer_init(module, state) < 0 || axpy_timeline_init(module) < 0) {
         return -1;
     }
     return 0;

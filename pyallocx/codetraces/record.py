@@ -17,8 +17,12 @@ from pyallocx._core import TraceError
 from pyallocx._running import (
     RecordingError,
     UnknownProgram,
+    Word,
+    checked_words,
+    ending_tidily,
     find_program,
-    until_it_ends,
+    signals_for_the_program,
+    storable,
     wait_for,
 )
 from pyallocx.trace import Trace, load
@@ -40,7 +44,7 @@ class Recording(NamedTuple):
     trace: Trace
 
 
-def record_jit(command: Sequence[str], *, isolate: int = 0) -> Recording:
+def record_jit(command: Sequence[Word], *, isolate: int = 0) -> Recording:
     """Run node or java with its code log on, and import the log.
 
     The program has our standard input, output and error, our directory and environment, and all
@@ -79,16 +83,14 @@ def record_jit(command: Sequence[str], *, isolate: int = 0) -> Recording:
     OSError
         The program could not be run.
     """
-    if not command:
-        raise UnknownProgram("no program was named")
-    words = list(command)
+    words = checked_words(command)
     program = shutil.which(words[0])
-    with tempfile.TemporaryDirectory(prefix="pyallocx-jit-") as directory:
+    with ending_tidily(), tempfile.TemporaryDirectory(prefix="pyallocx-jit-") as directory:
         log = CodeLog(words, program, directory, isolate)
         program = find_program(words[0])
-        process = subprocess.Popen(log.command(), executable=program)
-        with until_it_ends(process):
-            returncode = wait_for(process)
+        with signals_for_the_program() as signals:
+            process = subprocess.Popen(log.command(), executable=program)
+            returncode = wait_for(process, signals=signals)
         return Recording(returncode, log.read(process.pid, returncode))
 
 
@@ -163,7 +165,8 @@ class CodeLog:
             raise RecordingError(f"the log of {name}: {error}", returncode) from None
         others = [load(log, on_error="skip", format="v8", progress=False) for log in logs]
         metadata = {key: value for key, value in trace.metadata.items() if key != "file"}
-        metadata |= {"program": name, "command": words, "returncode": returncode}
+        metadata |= {"program": storable(name), "command": [storable(word) for word in words]}
+        metadata["returncode"] = returncode
         if others:
             metadata["isolates"] = 1 + len(others)
             metadata["isolate"] = isolate
