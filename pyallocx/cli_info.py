@@ -440,6 +440,7 @@ _ASIDES = {
     "usable_size": "questions for the usable size",
     "maps": "maps, unmaps and protects",
     "realloc_begin": "beginnings of reallocs",
+    "asked_align": "alignments that are no power of two",
 }
 
 
