@@ -51,18 +51,19 @@ def is_empty(path: Path) -> bool:
     return path.stat().st_size == 0
 
 
-@pytest.mark.parametrize("old_kernel", [False, True])
+@pytest.mark.parametrize("old", ["", "old_kernel", "old_file_system"])
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 @pytest.mark.parametrize("free_kib", [0, 4, 24, 40, 44, 64, 128, 400])
-def test_a_full_disk(tmp_path: Path, kind: str, free_kib: int, old_kernel: bool) -> None:
+def test_a_full_disk(tmp_path: Path, kind: str, free_kib: int, old: str) -> None:
     command = [str(recording.program("survive.c")), "close-all"]
     with small_disk(tmp_path, kind, free_kib) as disk:
-        if old_kernel:
-            command.insert(0, str(recording.program("old_kernel.c")))
+        if old:
+            flags = ["-DNO_FALLOCATE"] if old == "old_file_system" else []
+            command.insert(0, str(recording.program("old_kernel.c", *flags, name=old)))
         output, logs = recording.run(disk, *command, flags=raw.SITES)
         assert output == "ok\n"
         files = list(disk.glob("*.axlog"))
-        assert len(files) == 1 + old_kernel
+        assert len(files) == 1 + bool(old)
         assert sum(map(is_empty, files)) == len(files) - len(logs)
         if free_kib == 0:
             assert logs == []

@@ -1,5 +1,6 @@
 /* Runs a command on a kernel that seems to be old: it can neither populate pages for writing (before
- * 5.14) nor wipe memory in a fork (before 4.14). old_kernel COMMAND ... */
+ * 5.14) nor wipe memory in a fork (before 4.14). With NO_FALLOCATE its file systems seem to have no
+ * way to reserve room. old_kernel COMMAND ... */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -13,6 +14,10 @@ int main(int argc, char **argv)
 {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+#ifdef NO_FALLOCATE
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+#endif
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 4),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 23, 1, 0),
