@@ -110,7 +110,7 @@ typedef struct ax_rawlog_header {
     uint32_t children_not_recorded; /* atomic */
     uint64_t fork_stamp;            /* FORKED: the parent's clock at the fork */
     char parent_file[AX_RAWLOG_PARENT_FILE_BYTES]; /* FORKED: base name of its log */
-    uint32_t own_malloc;        /* 1: the program defines malloc, its own calls do not reach us */
+    uint32_t own_malloc; /* 1: the program defines malloc, its own calls do not reach us */
     uint32_t reserved;
     /* Byte 392, atomic; 0 as the recorder makes it. Whoever reads the log may set it to 1, also
      * after its name is gone: the recorder sees it where it would take the next window, takes none

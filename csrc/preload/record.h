@@ -181,8 +181,8 @@ static inline bool ax_is_early(const void *address)
     return (uintptr_t)address - (uintptr_t)ax_early < AX_EARLY_BYTES;
 }
 
-/* An allocator that works by calling itself through its public names. Where it ends in a jump to one
- * of them, the caller is whoever called it, which is a function of ours. */
+/* An allocator that works by calling itself through its public names. Where it ends in a jump to
+ * one of them, the caller is whoever called it, which is a function of ours. */
 static inline bool ax_called_back(uintptr_t caller)
 {
     return ax_mode & AX_MODE_FOREIGN &&
