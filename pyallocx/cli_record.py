@@ -169,6 +169,7 @@ def _record(options: argparse.Namespace, open_trace: object) -> int:
     except UnknownProgram as exc:
         raise UsageError(f"record: {exc}") from None
     except RecordingError as exc:
+        _print_notes(exc)
         return _end(exc.returncode, [str(exc)])
     except KeyboardInterrupt as exc:
         _print_notes(exc)

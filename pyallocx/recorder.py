@@ -304,16 +304,17 @@ def run_program(
             stdout=stdout,
             stderr=stderr,
         )
+        recorded = False
         try:
             read = read_run(logs, pid, words, returncode, follow_forks, progress)
+            recorded = True
             code = None if code_log is None else code_log.read(pid, returncode)
             recording = ProgramRecording(returncode, *read, code)
             if finish is not None:
                 finish(recording)
-        except RecordingError:
-            raise
         except BaseException as exc:
-            exc.add_note(_kept(exc, logs, pid, output if beside else None))
+            if recorded or not isinstance(exc, RecordingError):
+                exc.add_note(_kept(exc, logs, pid, output if beside else None))
             raise
     return recording
 
@@ -361,7 +362,7 @@ def check_output(output: str) -> str | None:
     if suffix in OTHER_FORMATS:
         raise ValueError(
             f"output is {output!r}, but a recording is saved as npz; save it under a name that "
-            f"ends in .npz; pyallocx convert makes files of other formats of that"
+            "ends in .npz; pyallocx convert makes files of other formats of that"
         )
     target = os.path.realpath(output)
     parent = os.path.dirname(target)

@@ -343,6 +343,14 @@ def test_nothing_after_the_run_loses_the_recording(
     assert len(px.load(tmp_path / "a.2.axlog")) >= 20
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_a_code_log_that_cannot_be_read_does_not_lose_the_rest(tmp_path: Path) -> None:
+    with pytest.raises(px.RecordingError, match="no isolate 9") as caught:
+        px.record_run(["node", "-e", "1"], jit=True, isolate=9, output=tmp_path / "a.npz")
+    assert f"the raw log is kept: {tmp_path}/a.axlog" in caught.value.__notes__[0]
+    assert len(px.load(tmp_path / "a.axlog")) > 1000
+
+
 def test_what_ends_us_is_an_exception_meanwhile() -> None:
     with pytest.raises(Ended) as caught, ending_tidily():
         signal.raise_signal(signal.SIGTERM)
