@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -639,5 +640,9 @@ def test_the_slow_reader_agrees(tmp_path: Path) -> None:
     # No address had to correct a stamp, so the order is that of the stamps.
     if "order_repairs" not in trace.metadata["counts"]:
         kinds = rawlog_model.ALLOCS
-        made = [r.size for r in log.merged() if r.kind in kinds and not r.failed]
-        assert sizes(trace) == made
+        made = [r for r in log.merged() if r.kind in kinds and not r.failed]
+        found = iter(sizes(trace))
+        # Two processors may read the same stamp; then either order is right.
+        for _, ties in itertools.groupby(made, key=lambda record: record.stamp):
+            wanted = sorted(r.size for r in ties)
+            assert sorted(itertools.islice(found, len(wanted))) == wanted
