@@ -682,7 +682,6 @@ def test_the_slow_reader_agrees(tmp_path: Path) -> None:
     assert summary["threads"] == len(log.threads()) == 5
     # No address had to correct a stamp, so the order is that of the stamps.
     if "order_repairs" not in trace.metadata["counts"]:
-<<<<<<< HEAD
         made = [r for r in log.merged() if r.kind in rawlog_model.ALLOCS and not r.failed]
         found = sizes(trace)
         # The clock may stand still for a moment: of what has one stamp, any order is right ...
@@ -700,12 +699,3 @@ def test_the_slow_reader_agrees(tmp_path: Path) -> None:
         number = tids.index(records[0].size)
         want = [r.size for r in records if r.kind in rawlog_model.ALLOCS and not r.failed]
         assert trace.size_bytes[trace.op == px.OP_ALLOC][allocs_of == number].tolist() == want
-=======
-        kinds = rawlog_model.ALLOCS
-        made = [r for r in log.merged() if r.kind in kinds and not r.failed]
-        found = iter(sizes(trace))
-        # Two processors may read the same stamp; then either order is right.
-        for _, ties in itertools.groupby(made, key=lambda record: record.stamp):
-            wanted = sorted(r.size for r in ties)
-            assert sorted(itertools.islice(found, len(wanted))) == wanted
->>>>>>> fixnew
