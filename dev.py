@@ -46,7 +46,8 @@ PRELOAD: list[str] = TOOL["preload"]
 CC = shlex.split(os.environ.get("CC", "cc"))
 CORE_FLAGS = ["-std=c11", "-O1", "-g"]
 NOT_SANITIZED = (
-    "dev", "notebooks", "prefill", "record_programs", "recorder_raw", "recorder_raw_survival"
+    "dev", "notebooks", "prefill", "record_ends", "record_programs", "recorder_more",
+    "recorder_raw", "recorder_raw_room", "recorder_raw_survival",
 )  # fmt: skip
 ASIDE: set[int] = set()  # the processes that capture() waits for
 
