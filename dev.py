@@ -45,7 +45,8 @@ SANITIZERS: list[str] = TOOL["sanitizers"]
 PRELOAD: list[str] = TOOL["preload"]
 CC = shlex.split(os.environ.get("CC", "cc"))
 CORE_FLAGS = ["-std=c11", "-O1", "-g"]
-NOT_SANITIZED = (
+# Tests of what other processes do; once is enough: not under sanitizers, nor with each Python.
+ONCE = (
     "dev", "notebooks", "prefill", "record_ends", "record_programs", "recorder_more",
     "recorder_raw", "recorder_raw_room", "recorder_raw_survival",
 )  # fmt: skip
@@ -307,7 +308,7 @@ def sanitize(arguments: list[str]) -> None:
     # file descriptors the other sanitizer's, which knows no log. What other processes do, those of
     # the developer commands, recorded programs and notebooks, is not sanitized, or not for long.
     options = ["-p", "no:faulthandler", "-p", "no:cacheprovider", "--capture=sys"]
-    options += [f"--ignore=tests/test_{name}.py" for name in NOT_SANITIZED]
+    options += [f"--ignore=tests/test_{name}.py" for name in ONCE]
     try:
         check_import(Path(sys.executable), tree, tree, env)
         run(
@@ -538,7 +539,9 @@ def test_wheel(built: Path, python: Path, folder: Path) -> bool:
     run(
         new.with_name("pyallocx"), "sweep", "arena", "--retain-bytes", "0,2048", cwd=folder, env=env
     )
-    run(new, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", cwd=folder, env=env)
+    once = [f"--ignore=tests/test_{name}.py" for name in ONCE]
+    quiet = ["-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    run(new, "-m", "pytest", *quiet, *once, cwd=folder, env=env)
     return True
 
 
