@@ -290,3 +290,15 @@ def test_a_mistake_in_an_allocator_is_hunted_down():
     frees = int(np.count_nonzero(small.op == px.OP_FREE))
     assert 4 <= frees <= 7
     assert_minimal(small, fails)
+
+
+def test_what_a_later_step_makes_needless_goes_too():
+    trace = px.Trace(op=[px.OP_ALLOC] * 3, object=[0, 1, 2], size_bytes=[100, 100, 100])
+
+    def fails(part):
+        # One object will do, but only when its size is small, which is tried after the objects.
+        return len(part) > 1 or (len(part) == 1 and int(part.size_bytes[0]) < 50)
+
+    small = px.minimize(trace, fails)
+    assert len(small) == 1
+    assert small.metadata["minimized"]["minimal"]
