@@ -23,7 +23,6 @@ import numpy.typing as npt
 from pyallocx._columntable import Column, ColumnTable, signed
 from pyallocx._core import TraceTimeline
 from pyallocx._optional import need_matplotlib
-from pyallocx._progress import progress_bar
 from pyallocx._sizes import integer, real
 from pyallocx._traceprofile import _deaths
 from pyallocx.trace import OP_ALLOC, OP_REALLOC, Trace
@@ -41,8 +40,6 @@ Unit = Literal["bytes", "events", "ns"]
 Weight = Literal["objects", "bytes"]
 
 _MOST_POINTS: Final = 1 << 24
-_STEP_EVENTS: Final = 1 << 21
-_LONG_EVENTS: Final = 50_000_000
 # The members of ax_timeline_row, in its order.
 _ROW: Final = (
     *("allocs", "frees", "reallocs", "destroys", "allocated_bytes"),
@@ -222,16 +219,7 @@ def _walk(
 ) -> npt.NDArray[np.uint64]:
     """Return the rows of the core, an array of shape (rows, 12)."""
     walker = TraceTimeline(edges, *trace._walk_columns())
-    events = len(trace)
-    bar = progress_bar(events, "timeline", " events", wanted=progress, long=events >= _LONG_EVENTS)
-    try:
-        done = 0
-        while done < events:
-            now = walker.step(_STEP_EVENTS)
-            bar.update(now - done)
-            done = now
-    finally:
-        bar.close()
+    trace._walk(walker, "timeline", progress)
     return np.frombuffer(walker.rows(), dtype=np.uint64).reshape(-1, len(_ROW))
 
 

@@ -42,6 +42,7 @@ from pyallocx._progress import progress_bar
 from pyallocx._traceparts import TraceParts
 
 if TYPE_CHECKING:
+    from pyallocx._core import TraceTimeline
     from pyallocx.profile import Profile
     from pyallocx.timeline import Lifetimes, Sizes, Timeline
 
@@ -288,7 +289,9 @@ class Trace(TraceParts):
         _set(self, "_n_objects", check.objects())
         _set(self, "asides", checked_asides(asides, len(self), self._n_objects))
 
-    def _walk(self, walker: TraceCheck | TraceSummary, doing: str, progress: bool | None) -> None:
+    def _walk(
+        self, walker: TraceCheck | TraceSummary | TraceTimeline, doing: str, progress: bool | None
+    ) -> None:
         events = len(self)
         bar = progress_bar(events, doing, " events", wanted=progress, long=events >= _LONG_EVENTS)
         try:

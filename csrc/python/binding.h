@@ -56,6 +56,12 @@ int axpy_timeline_init(PyObject *module);
  * protocol. Where it fails, the memory stays where it was. */
 PyObject *axpy_make_column(module_state *state, ax_seam *books, void *slot, size_t *capacity,
                            size_t events, size_t itemsize, const char *format);
+/* Adds key: value and drops the value; -1 with an exception, also where value is NULL. */
+int axpy_put(PyObject *dict, const char *key, PyObject *value);
+/* Two dicts: the counts before the first that is a loss, and those from there on. */
+PyObject *axpy_counts(const uint64_t *counts, int count, int first_dropped,
+                      const char *(*name)(int));
+PyObject *axpy_numbers(const uint64_t *numbers, size_t count);
 
 /* buffers.c: borrowed columns. A column is any object with the buffer protocol, one-dimensional and
  * contiguous, whose items are unsigned integers of `itemsize` bytes (judged by kind and size, never

@@ -146,19 +146,6 @@ static PyObject *rawlog_set_rate(PyObject *op, PyObject *argument)
 /* ---- what it holds -----------------------------------------------------------------------------
  */
 
-/* Adds key: value and drops the value; -1 with an exception, also where value is NULL. */
-static int put(PyObject *dict, const char *key, PyObject *value)
-{
-    const int result = value ? PyDict_SetItemString(dict, key, value) : -1;
-    Py_XDECREF(value);
-    return result;
-}
-
-static PyObject *number(uint64_t value)
-{
-    return PyLong_FromUnsignedLongLong(value);
-}
-
 /* Text that somebody else wrote, without what follows a NUL. */
 static PyObject *bytes_until_nul(const char *text, size_t most)
 {
@@ -204,19 +191,21 @@ static PyObject *rawlog_header(PyObject *op, PyObject *unused)
     PyObject *dict = PyDict_New();
     int status = dict ? 0 : -1;
     for (size_t i = 0; status == 0 && i < sizeof numbers / sizeof *numbers; i++) {
-        status = put(dict, numbers[i].name, number(numbers[i].value));
+        status = axpy_put(dict, numbers[i].name, PyLong_FromUnsignedLongLong(numbers[i].value));
     }
     if (status == 0) {
-        status = put(dict, "ns_per_tick", PyFloat_FromDouble(log->ns_per_tick));
+        status = axpy_put(dict, "ns_per_tick", PyFloat_FromDouble(log->ns_per_tick));
     }
     if (status == 0) {
-        status = put(dict, "parent_file", bytes_until_nul(h->parent_file, sizeof h->parent_file));
+        status =
+            axpy_put(dict, "parent_file", bytes_until_nul(h->parent_file, sizeof h->parent_file));
     }
     if (status == 0) {
-        status = put(dict, "exe", bytes_until_nul(h->exe, sizeof h->exe));
+        status = axpy_put(dict, "exe", bytes_until_nul(h->exe, sizeof h->exe));
     }
     if (status == 0) {
-        status = put(dict, "command", PyBytes_FromStringAndSize(h->command, (Py_ssize_t)words));
+        status =
+            axpy_put(dict, "command", PyBytes_FromStringAndSize(h->command, (Py_ssize_t)words));
     }
     axpy_leave(&self->busy);
     if (status != 0) {
@@ -233,7 +222,7 @@ static PyObject *take_table(module_state *state, ax_rawlog *log, ax_rawlog_table
         const char *format = one->item_bytes == 1 ? "B" : one->item_bytes == 4 ? "I" : "Q";
         PyObject *made = axpy_make_column(state, &log->books, &one->array, &one->capacity,
                                           table->rows, one->item_bytes, format);
-        if (put(columns, one->name, made) < 0) {
+        if (axpy_put(columns, one->name, made) < 0) {
             Py_CLEAR(columns);
         }
     }
@@ -256,7 +245,7 @@ static PyObject *rawlog_tables(PyObject *op, PyObject *unused)
         dict = PyDict_New();
         for (int i = 0; dict && i < AX_TABLES; i++) {
             ax_rawlog_table *table = &self->log.tables[i];
-            if (put(dict, table->name, take_table(state, &self->log, table)) < 0) {
+            if (axpy_put(dict, table->name, take_table(state, &self->log, table)) < 0) {
                 Py_CLEAR(dict);
             }
         }
@@ -269,37 +258,13 @@ static PyObject *rawlog_counts(PyObject *op, PyObject *unused)
 {
     rawlog_object *self = (rawlog_object *)op;
     (void)unused;
-    PyObject *seen = PyDict_New();
-    PyObject *dropped = PyDict_New();
-    PyObject *result = NULL;
-    if (!seen || !dropped || axpy_enter(&self->busy, "raw log") < 0) {
-        goto out;
+    if (axpy_enter(&self->busy, "raw log") < 0) {
+        return NULL;
     }
-    int status = 0;
-    for (int i = 0; i < AX_RAWLOG_COUNTS && status == 0; i++) {
-        status = put(i < AX_RAWLOG_DROPPED_TRUNCATED ? seen : dropped, ax_rawlog_count_name(i),
-                     number(self->log.counts[i]));
-    }
+    PyObject *result = axpy_counts(self->log.counts, AX_RAWLOG_COUNTS, AX_RAWLOG_DROPPED_TRUNCATED,
+                                   ax_rawlog_count_name);
     axpy_leave(&self->busy);
-    if (status == 0) {
-        result = PyTuple_Pack(2, seen, dropped);
-    }
-out:
-    Py_XDECREF(seen);
-    Py_XDECREF(dropped);
     return result;
-}
-
-static PyObject *list_of(const uint64_t *numbers, size_t count)
-{
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; list && i < count; i++) {
-        PyObject *one = number(numbers[i]);
-        if (!one || PyList_SetItem(list, (Py_ssize_t)i, one) < 0) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
 }
 
 static PyObject *rawlog_threads(PyObject *op, PyObject *unused)
@@ -309,7 +274,7 @@ static PyObject *rawlog_threads(PyObject *op, PyObject *unused)
     if (axpy_enter(&self->busy, "raw log") < 0) {
         return NULL;
     }
-    PyObject *list = list_of(self->log.tids, self->log.tids_found);
+    PyObject *list = axpy_numbers(self->log.tids, self->log.tids_found);
     axpy_leave(&self->busy);
     return list;
 }
@@ -321,7 +286,7 @@ static PyObject *rawlog_sites(PyObject *op, PyObject *unused)
     if (axpy_enter(&self->busy, "raw log") < 0) {
         return NULL;
     }
-    PyObject *list = list_of(self->log.sites, self->log.sites_found);
+    PyObject *list = axpy_numbers(self->log.sites, self->log.sites_found);
     axpy_leave(&self->busy);
     return list;
 }

@@ -20,8 +20,7 @@ static void *alloc_object(PyTypeObject *type)
     return alloc(type, 0);
 }
 
-/* Adds key: value and drops the value; -1 with an exception, also where value is NULL. */
-static int put(PyObject *dict, const char *key, PyObject *value)
+int axpy_put(PyObject *dict, const char *key, PyObject *value)
 {
     const int result = value ? PyDict_SetItemString(dict, key, value) : -1;
     Py_XDECREF(value);
@@ -30,7 +29,37 @@ static int put(PyObject *dict, const char *key, PyObject *value)
 
 static int put_number(PyObject *dict, const char *key, uint64_t value)
 {
-    return put(dict, key, PyLong_FromUnsignedLongLong(value));
+    return axpy_put(dict, key, PyLong_FromUnsignedLongLong(value));
+}
+
+PyObject *axpy_counts(const uint64_t *counts, int count, int first_dropped,
+                      const char *(*name)(int))
+{
+    PyObject *seen = PyDict_New();
+    PyObject *dropped = PyDict_New();
+    PyObject *result = NULL;
+    int status = seen && dropped ? 0 : -1;
+    for (int i = 0; i < count && status == 0; i++) {
+        status = put_number(i < first_dropped ? seen : dropped, name(i), counts[i]);
+    }
+    if (status == 0) {
+        result = PyTuple_Pack(2, seen, dropped);
+    }
+    Py_XDECREF(seen);
+    Py_XDECREF(dropped);
+    return result;
+}
+
+PyObject *axpy_numbers(const uint64_t *numbers, size_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list && i < count; i++) {
+        PyObject *one = PyLong_FromUnsignedLongLong(numbers[i]);
+        if (!one || PyList_SetItem(list, (Py_ssize_t)i, one) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
 }
 
 /* ---- Column: memory of the core as a read-only buffer -------------------------------------------
@@ -264,7 +293,7 @@ static PyObject *take_columns(reader_object *self)
                 ? axpy_make_column(state, &self->reader.books, columns[i].slot, columns[i].capacity,
                                    c->events, columns[i].itemsize, columns[i].format)
                 : Py_NewRef(Py_None);
-        if (put(dict, columns[i].name, made) < 0) {
+        if (axpy_put(dict, columns[i].name, made) < 0) {
             Py_DECREF(dict);
             return NULL;
         }
@@ -293,24 +322,12 @@ static PyObject *reader_counts(PyObject *op, PyObject *unused)
 {
     reader_object *self = (reader_object *)op;
     (void)unused;
-    PyObject *seen = PyDict_New();
-    PyObject *dropped = PyDict_New();
-    PyObject *result = NULL;
-    if (!seen || !dropped || axpy_enter(&self->busy, "reader") < 0) {
-        goto out;
+    if (axpy_enter(&self->busy, "reader") < 0) {
+        return NULL;
     }
-    int status = 0;
-    for (int i = 0; i < AX_READ_COUNTS && status == 0; i++) {
-        status = put_number(i < AX_DROPPED_SYNTAX ? seen : dropped, ax_read_count_name(i),
-                            self->reader.counts[i]);
-    }
+    PyObject *result =
+        axpy_counts(self->reader.counts, AX_READ_COUNTS, AX_DROPPED_SYNTAX, ax_read_count_name);
     axpy_leave(&self->busy);
-    if (status == 0) {
-        result = PyTuple_Pack(2, seen, dropped);
-    }
-out:
-    Py_XDECREF(seen);
-    Py_XDECREF(dropped);
     return result;
 }
 
@@ -321,14 +338,7 @@ static PyObject *reader_threads(PyObject *op, PyObject *unused)
     if (axpy_enter(&self->busy, "reader") < 0) {
         return NULL;
     }
-    const size_t n = self->reader.threads.used;
-    PyObject *list = PyList_New((Py_ssize_t)n);
-    for (size_t i = 0; list && i < n; i++) {
-        PyObject *tid = PyLong_FromUnsignedLongLong(self->reader.tids[i]);
-        if (!tid || PyList_SetItem(list, (Py_ssize_t)i, tid) < 0) {
-            Py_CLEAR(list);
-        }
-    }
+    PyObject *list = axpy_numbers(self->reader.tids, self->reader.threads.used);
     axpy_leave(&self->busy);
     return list;
 }

@@ -197,6 +197,9 @@ static int read_time(ax_reader *reader, const char *p, const char *end)
 static int common_line(ax_reader *reader, const char *p, const char *end, int *known)
 {
     *known = 1;
+    if (reader->heaptrack.string_left > 0) {
+        return go_on_with_string(reader, p, end);
+    }
     if (p == end) {
         return AX_OK;
     }
@@ -292,9 +295,6 @@ int ax_heaptrack_line(ax_reader *reader, const char *p, const char *end)
     uint64_t size, address;
     uint32_t trace = 0;
     int known;
-    if (reader->heaptrack.string_left > 0) {
-        return go_on_with_string(reader, p, end);
-    }
     const int status = common_line(reader, p, end, &known);
     if (status != AX_OK || known) {
         return status;
@@ -426,9 +426,6 @@ int ax_heaptrack_interpreted_line(ax_reader *reader, const char *p, const char *
     ax_heaptrack *h = &reader->heaptrack;
     uint64_t kind;
     int known;
-    if (h->string_left > 0) {
-        return go_on_with_string(reader, p, end);
-    }
     const int status = common_line(reader, p, end, &known);
     if (status != AX_OK || known) {
         return status;
